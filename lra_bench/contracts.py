@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lra_bench.errors import Unwritable as Unwritable
@@ -212,6 +212,26 @@ class Accelerable(Protocol):
         """Switch to these kernels for all later forward passes."""
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A model that can read a sequence in parts, passing on a memory, for the measurement of its inference state."""
+
+    def refuses_steps(self) -> str | None:
+        """Return why this model cannot do it, such as that it is bidirectional, or None if it can."""
+
+    def read(self, batch: Batch, memory: Any = None) -> tuple[Tensor, Any]:
+        """Read tokens that follow those of ``memory``; None is the start of a sequence.
+
+        Args:
+            batch: The tokens, without padding.
+            memory: The memory that the previous call returned.
+
+        Returns:
+            The hidden states (B, N, E), equal to those of the whole sequence read at once; and the memory, a pytree of
+            all tensors that are needed to read on.
+        """
+
+
 @dataclass(frozen=True)
 class Capability:
     """Capabilities and asymptotic cost of a system, as stored in records.
@@ -278,6 +298,30 @@ class Capability:
         if (causal is False or spec.direction == "bidirectional") and not self.bidirectional:
             return f"{name} has no bidirectional form, which {needed} needs"
         return None
+
+    def combined(self, other: Capability) -> Capability:
+        """Return the capabilities of a system that uses both in different layers; source and family are those of self.
+
+        A capability is one of both systems, a cost that of the costlier one.
+        """
+
+        def worst(name: str, order: Sequence[Any]) -> Any:
+            return max(getattr(self, name), getattr(other, name), key=order.index)
+
+        return replace(
+            self,
+            bidirectional=self.bidirectional and other.bidirectional,
+            causal=worst("causal", ("exact", "pseudo", "none")),
+            length=worst("length", ("any", "maximum", "fixed")),
+            padding=worst("padding", ("amount", "content", "none")),
+            equivariant=self.equivariant and other.equivariant,
+            stochastic=self.stochastic or other.stochastic,
+            materialises=worst("materialises", ("no", "rows", "parameters", "maps")),
+            growth=max(self.growth, other.growth),
+            positions=tuple(hook for hook in self.positions if hook in other.positions),
+            carries=tuple(dict.fromkeys((*self.carries, *other.carries))),
+            memory=self.memory and other.memory,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields of ``Capability`` as plain values for the record, except those that are None.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -13,8 +14,10 @@ from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 
 from .batch_norm import normalised
 from .block import Block, norm_layer
+from .canon_layer import CanonLayer, Preceded
 from .embedding import DEVIATION, embedding
 from .feedforward import FeedForward
+from .hybrid import arrange
 from .kernels.dropout import Dropout
 from .mixer import Context, HeadMixer, Mixer, Padding, name_modules
 from .positions.position import Position
@@ -74,6 +77,12 @@ class SequenceModel(nn.Module):
         feed_forward_chunks: Number of chunks of the sequence that the feed-forward networks process sequentially. Saves
             memory, costs time.
         feed_forward: Whether the blocks have feed-forward networks.
+        short_convolution: Kernel size in tokens of a depthwise convolution in front of every mixer (``CanonLayer``),
+            causal if the model is causal, otherwise centred; in front of the block, if the mixer replaces the block.
+            None for no convolution.
+        hybrid: ``every`` and ``mixer``: in every ``every``-th layer, counted from 1, the configuration node ``mixer``
+            replaces that of the model; by default full softmax attention. ``every`` is None if all layers have the
+            mixer of the model. The network passes memory from batch to batch only if both mixers have one.
     """
 
     revision: ClassVar[int] = 1
@@ -115,6 +124,8 @@ class SequenceModel(nn.Module):
         reversible: bool = False,
         feed_forward_chunks: int = 1,
         feed_forward: bool = True,
+        short_convolution: int | None = None,
+        hybrid: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
@@ -134,10 +145,13 @@ class SequenceModel(nn.Module):
                 f"{spec.name} does not allow; set backbone.norm=layer"
             )
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
-        kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
-        self.capability: Capability = kind.spec
+        layers = arrange(mixer, hybrid, depth)
+        self.capability: Capability = layers.capability
+        if short_convolution is not None:
+            self.capability = replace(self.capability, equivariant=False)
         self.requested_causal = causal
-        self.causal = _runs_causally(spec, kind.spec) if causal is None else causal
+        self.causal = _runs_causally(spec, self.capability) if causal is None else causal
+        layers.check_rows(self.causal)
         with_cls = pooling == "cls" and not spec.per_token
         if pooling in ("cls", "first") and not spec.per_token and self.causal:
             raise UserError(
@@ -176,9 +190,11 @@ class SequenceModel(nn.Module):
             # The backbone applies the embed hook. If there is no other hook, the mixer needs no position encoding, and
             # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
-            **_head_options(kind, mixer, head_dim, attention_bias),
         }
-        mixers = [build(mixer, Mixer, "model.mixer", layer=layer, **common) for layer in range(depth)]
+        mixers = [
+            build(node, Mixer, option, layer=layer, **common, **_head_options(kind, node, head_dim, attention_bias))
+            for layer, (node, option, kind) in enumerate(zip(layers.nodes, layers.options, layers.kinds, strict=True))
+        ]
         self.blocks = nn.ModuleList(
             each
             if each.spec.block == "self_contained"
@@ -193,10 +209,11 @@ class SequenceModel(nn.Module):
             )
             for each in mixers
         )
-        self.remembers = kind.spec.memory and self.causal
+        self.remembers = self.capability.memory and self.causal
         self.reversible = reversible
         if reversible:
-            _check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
+            for kind in layers.kinds:
+                _check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
         # With memory, positions continue from batch to batch of a stream, so every position must be supported.
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
@@ -212,6 +229,14 @@ class SequenceModel(nn.Module):
         if projection_init == "fan_in":
             for layer in self._projections():
                 layer.reset_parameters()
+        if short_convolution is not None:
+            # Created last, so that the other initial weights are those of the same model without convolution.
+            for number, block in enumerate(self.blocks):
+                convolution = CanonLayer(width, short_convolution, causal=self.causal)
+                if isinstance(block, Block):
+                    block.convolution = convolution
+                else:
+                    self.blocks[number] = Preceded(block, convolution)  # type: ignore[arg-type]
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
@@ -235,6 +260,33 @@ class SequenceModel(nn.Module):
         x, context, _ = self._run(batch, None)
         return x[:, context.prefix :]
 
+    def refuses_steps(self) -> str | None:
+        """Return why ``read`` does not support this network, None if it does."""
+        if not self.causal:
+            return "the model is bidirectional"
+        if self.reversible:
+            return "reversible blocks have no memory"
+        if type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows:
+            return f"{type(self.mixers[0]).__name__} adds rows in front of the tokens"
+        if self.position.depends_on_length:
+            return f"position={self.position.name} depends on the length"
+        return next(filter(None, (mixer.refuses_steps() for mixer in self.mixers)), None)
+
+    def read(self, batch: Batch, memory: Any = None) -> tuple[Tensor, Any]:
+        """Read tokens that follow those of ``memory``; None is the start of a sequence.
+
+        Returns the hidden states of the tokens after the final norm (B, N, E), equal to those of ``hidden`` for the
+        whole sequence, and the memory for the tokens after them: all tensors that are needed to read on. Call it in
+        evaluation mode only. Raises ``ValueError`` if a sequence has padding, and ``UserError`` if the network has no
+        such form (``refuses_steps``).
+        """
+        if reason := self.refuses_steps():
+            raise UserError(f"model: cannot be read in parts, because {reason}")
+        if not batch.full:
+            raise ValueError("sequences with padding cannot be read in parts")
+        x, _, memory = self._run(batch, memory, keeps_memory=True)
+        return x, memory
+
     def restricts_from(self) -> int | None:
         """Return the smallest length in tokens at which a layer restricts what a token can attend to.
 
@@ -245,23 +297,28 @@ class SequenceModel(nn.Module):
 
     def supports(self, spec: TaskSpec) -> str | None:
         """Return the reason why the mixer does not support the direction of the task, None if it does."""
-        return self.capability.refuses_direction(spec, self.requested_causal, self.mixers[0].__class__.__name__)
+        reasons = (
+            mixer.spec.refuses_direction(spec, self.requested_causal, type(mixer).__name__) for mixer in self.mixers
+        )
+        return next(filter(None, reasons), None)
 
     def supports_length(self, length: int) -> str | None:
         """Return the reason why sequences of ``length`` tokens are not supported, or None if they are supported."""
-        name, limit = self.mixers[0].__class__.__name__, self.max_length
+        limit = self.max_length
         option = f"backbone.max_length={limit}"
         advice = f"set backbone.max_length={length} or choose a mixer without this limit (lra-bench list models)"
-        if self.capability.length == "maximum" and length > limit:
-            return f"{option}: {name} takes at most {limit} tokens, {length} were requested; {advice}"
-        if self.capability.length == "fixed" and length != limit:
-            return f"{option}: {name} takes exactly {limit} tokens, {length} were requested; {advice}"
+        kinds: dict[type[Mixer], None] = dict.fromkeys(type(mixer) for mixer in self.mixers)
+        for kind in kinds:
+            if kind.spec.length == "maximum" and length > limit:
+                return f"{option}: {kind.__name__} takes at most {limit} tokens, {length} were requested; {advice}"
+            if kind.spec.length == "fixed" and length != limit:
+                return f"{option}: {kind.__name__} takes exactly {limit} tokens, {length} were requested; {advice}"
         return self.position.supports_length(length)
 
     @property
     def mixers(self) -> list[Mixer]:
         """Mixers of all layers."""
-        return [block.mixer if isinstance(block, Block) else block for block in self.blocks]  # type: ignore[misc]
+        return [block.mixer if isinstance(block, Block | Preceded) else block for block in self.blocks]  # type: ignore[misc]
 
     @property
     def shards(self) -> list[nn.Module]:
@@ -299,20 +356,20 @@ class SequenceModel(nn.Module):
         body = total - sum(parts.values())
         return {"total": total, "body": body, "body_active": body, **parts}
 
-    def _run(self, batch: Batch, memory: Any) -> tuple[Tensor, Context, Any]:
-        """Run all blocks and the final norm.
+    def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
+        """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.
 
         Returns:
             The hidden states (B, P + N, E) with P prefix positions; the context after the last block; the memory for
             the next batch of a stream, None if the model has none.
         """
-        inputs, lengths = batch.inputs, batch.lengths
+        inputs, lengths, remembers = batch.inputs, batch.lengths, self.remembers or keeps_memory
         # Pairs of documents: both documents of a pair become adjacent sequences.
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
         if reason := self.supports_length(inputs.shape[1]):
             raise UserError(reason)
-        if self.remembers:
+        if remembers:
             seen = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
             positions = seen[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
         else:
@@ -324,18 +381,19 @@ class SequenceModel(nn.Module):
         padding = None if batch.full else Padding.from_lengths(lengths, inputs.shape[1])
         if padding is not None:
             x = padding.zero(x)
-        x, context = self._with_prefix(x, Context(padding, positions, grid=self.spec.grid), lengths)
+        context = Context(padding, positions, grid=self.spec.grid, keeps_memory=remembers)
+        x, context = self._with_prefix(x, context, lengths)
 
         if self.reversible:
             x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
             return *normalised(self.norm, x, context), None
         layer_memories = []
         for layer, block in enumerate(self.blocks):
-            layer_memory = memory["layers"][layer] if self.remembers and memory is not None else None
+            layer_memory = memory["layers"][layer] if remembers and memory is not None else None
             x, context = block(x, context.replace(depth=layer, memory=layer_memory))
             layer_memories.append(context.memory)
         # "seen" is the number of tokens of the stream so far, (B,).
-        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if self.remembers else None
+        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if remembers else None
         return *normalised(self.norm, x, context), new_memory
 
     def _with_prefix(self, x: Tensor, context: Context, lengths: Tensor) -> tuple[Tensor, Context]:

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from lra_bench.contracts import UserError
 
 from .batch_norm import BatchNorm, normalised
+from .canon_layer import CanonLayer
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer
 from .scale_norm import ScaleNorm
@@ -45,6 +46,7 @@ class Block(nn.Module):
             residual sum (Vaswani et al. 2017, arXiv 1706.03762).
         dropout: Dropout probability at the output of each branch, except that of a mixer with ``drops_output``.
         chunks: Number of chunks of the sequence that the feed-forward network processes sequentially.
+        convolution: Canon layer between the norm and the mixer, or None.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Block(nn.Module):
         place: str,
         dropout: float,
         chunks: int = 1,
+        convolution: CanonLayer | None = None,
     ) -> None:
         super().__init__()
         if place not in PLACES:
@@ -67,6 +70,7 @@ class Block(nn.Module):
         self.mixer, self.feed_forward = mixer, feed_forward
         self.mixer_norm = norm_layer(norm, width)
         self.feed_forward_norm = None if feed_forward is None else norm_layer(norm, width)
+        self.convolution = convolution
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
@@ -81,14 +85,17 @@ class Block(nn.Module):
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return the output of the mixer branch, (B, N, E), and the context; the caller adds the output to x.
 
-        The branch includes dropout, and the norm if it is placed before the mixer. The mixer receives x without the
-        norm as ``Context.residual``.
+        The branch includes dropout, the norm if it is placed before the mixer, and the Canon layer if there is one. The
+        mixer receives x without the norm as ``Context.residual``.
         """
         context = context.replace(residual=x)
         if self.pre:
             # ``BatchNorm`` needs the padding in the context and adds its statistics to it; other norms leave it as is.
             x, context = normalised(self.mixer_norm, x, context)
-        y, context = self.mixer(x, context)
+        if self.convolution is None:
+            y, context = self.mixer(x, context)
+        else:
+            y, context = self.convolution.then(self.mixer, x, context)
         return y if self.mixer.drops_output else self.drop(y), context.replace(residual=None)
 
     def transform(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:

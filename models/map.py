@@ -37,6 +37,7 @@ The systems share these files:
   inputs (`Context`). Read it first to add a system.
 - `backbone.py`: the network around a mixer, from the token embeddings to the logits. Its parts are `embedding.py`,
   `block.py`, `feedforward.py` and `readout.py`.
+- `canon_layer.py`, `hybrid.py`: a convolution in front of every mixer, and another mixer in every k-th layer.
 - `reversible.py`: reversible blocks, which recompute activations instead of storing them.
 - `batch_norm.py`, `scale_norm.py`: norms that torch does not have in this form.
 - `draws.py`: seeded random numbers that are not weights.

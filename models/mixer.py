@@ -81,6 +81,7 @@ class Context:
         statistics: Detached tensors for ``after_step``, by qualified name of the module and name of the tensor.
         grid: (rows, columns) if the sequence is an image, otherwise None.
         train_length: Length of the longest training example in tokens; None if unknown.
+        keeps_memory: Whether the network passes the memory of its layers on; otherwise layers may return None.
         residual: Input (B, N, E) of the block, to which the output of the mixer is added: that of the mixer before the
             norm, if the norm is placed before the mixer. Set during ``Block.mix`` only, otherwise None.
     """
@@ -95,6 +96,7 @@ class Context:
     statistics: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     grid: tuple[int, int] | None = None
     train_length: int | None = None
+    keeps_memory: bool = False
     residual: Tensor | None = None
 
     def clamped_positions(self) -> Tensor:
@@ -162,6 +164,11 @@ class Mixer(nn.Module):
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
     drops_output: ClassVar[bool] = False
     """Whether ``forward`` applies the dropout at the output of the branch, which the block then does not apply."""
+    has_step_form: ClassVar[bool] = False
+    """Whether the causal form returns its state as memory if ``Context.keeps_memory`` is set, though not for streams.
+
+    A class does not inherit the value, because it may compute something else. Mixers with ``spec.memory`` always can.
+    """
     separates_cls: ClassVar[bool] = False
     """Whether a CLS row and the tokens attend to each other at every length; ``restricts_from`` then counts tokens."""
 
@@ -202,6 +209,13 @@ class Mixer(nn.Module):
         all keys and values, and None for attention that is unrestricted at every length.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no restricts_from")
+
+    def refuses_steps(self) -> str | None:
+        """Return why a sequence cannot be read in parts with the state as memory in between, None if it can."""
+        name = type(self).__name__
+        if not self.causal:
+            return f"{name} is bidirectional here"
+        return None if self.spec.memory or vars(type(self)).get("has_step_form") else f"{name} has no step form"
 
     @property
     def drop_rate(self) -> float:

@@ -212,6 +212,7 @@ class Stages:
         measured = profile(self.config, task.spec, self.group)
         self.record.speed = measured["speed"]
         self.record.growth = measured["growth"]
+        self.record.state = measured["state"]
         self.record.flops = measured["flops"]
         self.record.energy = measured["energy"]
         if measured["flops"] is not None:

@@ -18,6 +18,7 @@ Rule = tuple[str, Callable[[float], bool]]
 AT_LEAST_ONE: Rule = ("must be at least 1", lambda value: value >= 1)
 RATE: Rule = ("must be above 0 and at most 1e9", lambda value: 0 < value <= 1e9)
 FACTOR: Rule = ("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
+AT_LEAST_TWO: Rule = ("must be at least 2; null means none", lambda value: value >= 2)
 POSITIVE: Rule = ("must be above 0 and finite", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE: Rule = ("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
 THREADS: Rule = ("must be 1 to 65536", lambda value: 1 <= value <= 65536)
@@ -38,6 +39,7 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(("backbone.depth", "backbone.width", "backbone.heads", "backbone.head_dim"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.ff_width", "backbone.readout_hidden"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.short_convolution", "backbone.hybrid.every"), AT_LEAST_TWO),
     **dict.fromkeys(("measure.speed_lengths", "measure.speed_batch_size", "measure.speed_batches"), AT_LEAST_ONE),
     **dict.fromkeys(
         ("measure.evaluation_batch_size", "measure.extrapolation_tokens", "measure.flops_length"), AT_LEAST_ONE

@@ -15,6 +15,7 @@ from lra_bench.contracts import UserError
 from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
 from .hints import check_bare_words, suggest_options
+from .hybrid import hybrid_mixer
 from .loading import by_hydra
 from .schema import CellConfig
 from .serialization import from_dict
@@ -32,7 +33,8 @@ FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
 Missing data changes the fingerprint of the task, which already separates the rankings.
 """
 
-VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
+VARIANT_SECTIONS = ("model", "position")
+VARIANT_KEYS = ("backbone.causal", "backbone.short_convolution", "backbone.hybrid.every", "backbone.hybrid.mixer")
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 DERIVED_GROUPS = ("recipe", "mechanism", "tuned")
@@ -50,8 +52,8 @@ class Composed:
         config: The configuration.
         choices: Name of the chosen option file of each group.
         overrides: The overrides of the user.
-        differences: Options of model and position, and ``backbone.causal``, that differ from the chosen files, with
-            their values.
+        differences: Options of model and position, and those in ``VARIANT_KEYS``, that differ from the chosen files,
+            with their values.
         modified: Names of the options of the protocol that differ from the chosen files.
     """
 
@@ -166,7 +168,8 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     files = [group for group in groups if group.partition("=")[0] != "experiment"]
     base = load(files)[0] if len(files) < len(checked) else config
     changed = _changed(base, config)
-    cell_config = from_dict(config)
+    hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
+    cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
     if not cell_config.model.get("mixer") and not cell_config.model.get("network"):
         raise UserError("model: the model file defines neither model.mixer nor model.network")
     return Composed(
@@ -211,8 +214,8 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     """Return the name of the position encoding for ``position=auto``, the default.
 
     If the model file sets ``backbone.position``, that position is returned. Otherwise the position that the recipe sets
-    is returned if the mixer supports its hooks. A recipe can name several, separated by ``|``, of which the first that
-    the mixer supports is returned. The result is ``none`` if the mixer supports none of them, if no position is set, or
+    is returned if the mixers support its hooks. A recipe can name several, separated by ``|``, of which the first that
+    the mixers support is returned. The result is ``none`` if the mixers support none of them, if no position is set, or
     if the model has no mixer. Raises ``UserError`` if there is no such position.
     """
     import yaml
@@ -230,7 +233,8 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     node = config["model"].get("mixer")
     if not node:
         return "none"
-    supported = {"embed", *mixer_capability(str(node.get("_target_"))).positions}
+    nodes = [node, *filter(None, [hybrid_mixer(config, config_dir)])]
+    supported = set.intersection(*({"embed", *mixer_capability(str(each.get("_target_"))).positions} for each in nodes))
     for name in names:
         if position_hooks(yaml.safe_load(files[name].read_text(encoding="utf-8"))["_target_"]) <= supported:
             return name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from .effective import effective
 from .optimization import TRAINING_REVISION
@@ -23,6 +24,13 @@ NOT_HASHED = (
     ("backbone", "position"),
 )
 
+OFF: dict[tuple[str, str], Any] = {
+    ("backbone", "short_convolution"): None,
+    ("backbone", "hybrid"): {"every": None, "mixer": None},
+}
+"""Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
+that cells of earlier records keep their keys."""
+
 
 def config_hash(config: CellConfig, fingerprint: str) -> str:
     """Return eight hexadecimal digits of a hash of everything that determines the results of a cell.
@@ -37,6 +45,9 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     covered = {section: effective(values[section], section) for section in SECTIONS}
     for section, option in NOT_HASHED:
         covered[section].pop(option, None)
+    for (section, option), value in OFF.items():
+        if covered[section].get(option) == value:
+            del covered[section][option]
     if searches(config):
         covered["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
     if (search := hashed(config)) is not None:

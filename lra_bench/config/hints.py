@@ -27,6 +27,7 @@ WORDS = {
     "backbone.ff_width": "dff ffn ffdim ffndim mlpdim intermediatesize",
     "backbone.pooling": "pool",
     "backbone.causal": "direction bidirectional",
+    "backbone.short_convolution": "canon canonlayers shortconv conv",
     "hardware.device": "gpu cuda accelerator",
     "hardware.precision": "dtype amp bf16 fp16 fp32 tf32 mixedprecision",
     "hardware.threads": "nthreads numthreads",

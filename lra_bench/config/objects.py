@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from lra_bench.build import build
-from lra_bench.contracts import Task, TaskSpec
+from lra_bench.contracts import Task, TaskSpec, UserError
 
+from .hybrid import refuses_network
 from .schema import CellConfig
 
 
@@ -25,6 +26,8 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
     import torch
 
     torch.manual_seed(config.seed)
+    if reason := refuses_network(config):
+        raise UserError(reason)
     if config.model.get("network"):
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
     # The name of a position is only used for composition; its options are in the section ``position``.

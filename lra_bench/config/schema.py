@@ -13,6 +13,18 @@ from lra_bench.runtime.hardware import HardwareOptions
 
 
 @dataclass
+class Hybrid:
+    """Another mixer in every ``every``-th layer, counted from 1; ``every: null`` means none.
+
+    ``mixer`` is the name of a model, a mapping with its name as ``name`` and options of its mixer, or a mapping with
+    ``_target_``. Null means full softmax attention.
+    """
+
+    every: int | None = None
+    mixer: Any = None
+
+
+@dataclass
 class Backbone:
     """Options of the sequence model that contains a mixer; ``_target_`` is its class, which documents them.
 
@@ -47,6 +59,8 @@ class Backbone:
     reversible: bool = False
     feed_forward_chunks: int = 1
     feed_forward: bool = True
+    short_convolution: int | None = None
+    hybrid: Hybrid = field(default_factory=Hybrid)
 
 
 @dataclass

@@ -51,9 +51,15 @@ def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options
     """Build one section of a configuration. Raises ``UserError`` as ``from_dict``, but does not check bounds."""
     _checked(dict[str, Any], raw, section)
     hints = _hints(cls)
-    if section in CLOSED and (unknown := [name for name in raw if name not in hints]):
+    if section.partition(".")[0] in CLOSED and (unknown := [name for name in raw if name not in hints]):
         raise UserError(f"{section}.{unknown[0]}: there is no such option")
-    return cls(**{name: _checked(hint, raw[name], f"{section}.{name}") for name, hint in hints.items() if name in raw})
+    return cls(
+        **{
+            name: (options_from if is_dataclass(hint) else _checked)(hint, raw[name], f"{section}.{name}")
+            for name, hint in hints.items()
+            if name in raw
+        }
+    )
 
 
 @cache

@@ -21,6 +21,7 @@ from . import (
     score_vs_growth,
     score_vs_length,
     score_vs_speed,
+    score_vs_state,
     slices,
     speed_vs_length,
 )
@@ -45,6 +46,7 @@ FIGURES: dict[str, FigureModule] = {
     "ranks": ranks,
     "rate_search": rate_search,
     "score_vs_growth": score_vs_growth,
+    "score_vs_state": score_vs_state,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from lra_bench.cells.cell import Cell
 from lra_bench.config.capabilities import mixer_capability
 from lra_bench.config.hashing import HASH_VERSION
+from lra_bench.config.hybrid import refuses_network
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import TaskSpec
@@ -124,9 +125,12 @@ def measured_here(record: Record) -> bool:
 
 
 def incompatible(config: CellConfig, spec: TaskSpec) -> str | None:
-    """Return why the mixer does not support the task according to its declared capabilities, or None if it does."""
-    node = config.model.get("mixer")
-    if not node:
-        return None
-    capability = mixer_capability(str(node.get("_target_")))
-    return capability.refuses_direction(spec, config.backbone.causal, str(node["_target_"]).rpartition(".")[2])
+    """Return why the model does not support the task or its options according to declarations, or None if it does."""
+    if not config.model.get("mixer"):
+        return refuses_network(config)
+    nodes = [config.model["mixer"], *filter(None, [config.backbone.hybrid.mixer])]
+    reasons = (
+        mixer_capability(target).refuses_direction(spec, config.backbone.causal, target.rpartition(".")[2])
+        for target in (str(node.get("_target_")) for node in nodes)
+    )
+    return next(filter(None, reasons), None)

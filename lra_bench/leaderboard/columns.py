@@ -17,7 +17,7 @@ from lra_bench.records.curves import skill
 from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
 from .column import Column
-from .formatting import count, exponent, megabytes, percent, source, times
+from .formatting import count, exponent, kilobytes, megabytes, percent, source, times
 from .over_tasks import all_true, geometric_mean, largest, mean, shared
 from .runs import missing_data, section_of, unrestricted_at
 
@@ -441,6 +441,18 @@ LONG = (
         cell=timed_number(megabytes, "train_peak_resident_growth_bytes"),
         first="ascending",
         machine=True,
+    ),
+    Column(
+        name="state_bytes",
+        help="inference state in bytes: all tensors that a causal model passes on to read one more token after as many "
+        "tokens as the training length, of one row in float32; empty if the model is bidirectional on the task or has "
+        "no form that reads a sequence in parts",
+        run=lambda run: run.state_bytes,
+        seeds="first",
+        dtype="Int64",
+        heading="state",
+        cell=cells.number(kilobytes, "state_bytes"),
+        first="ascending",
     ),
     Column(
         name="train_batch_size",
@@ -999,8 +1011,8 @@ RUNS = (
     "validation_score", "searched_lr", "lr_robustness", "search_trials", "search_seconds", "floor_name", "floor",
     "parameters_total", "parameters_body", "parameters_body_active", "train_seconds", "took_off", "takeoff_steps",
     "takeoff_seconds", "training_tokens_per_second", "wall_seconds", "flops_per_token_forward", "joules_per_step",
-    "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent", "family",
-    "path",
+    "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent",
+    "state_bytes", "family", "path",
 )  # fmt: skip
 """Columns of ``load_records(table="runs")``."""
 
@@ -1008,7 +1020,7 @@ LONG_TEXT = (
     "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses", "searched_lr",
     "lr_robustness", "takeoff_steps", "parameters_body_active", "comparable", "hardware", "training_tokens_per_second",
     "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
-    "train_peak_resident_growth_bytes", "train_limit", "modified",
+    "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
 )  # fmt: skip
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
@@ -1016,7 +1028,7 @@ LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "searched_lr",
     "lr_robustness", "takeoff_steps", "interval", "comparable", "parameters_body_active", "hardware",
     "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
-    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
+    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
 )  # fmt: skip
 """View of ``LONG`` on the page: the table of one task."""
 

@@ -168,6 +168,13 @@ def megabytes(value: float | None) -> str:
     return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"
 
 
+def kilobytes(value: float | None) -> str:
+    """Format bytes as kilobytes (10^3 bytes)."""
+    if value is None:
+        return ""
+    return f"{value / 1e3:,.0f} kB" if value >= 1e4 else f"{value / 1e3:.2g} kB"
+
+
 def at_length(value: int | None) -> str:
     """Format a length as a suffix of a heading or a status: ``@16k``."""
     if value is None:

@@ -67,6 +67,11 @@ def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[s
         return f"{_mebibytes(row['peak_bytes'])}{rows_in} {_times(row[f'memory_ratio_{main}'])}"
 
     yield f"{title} · peak memory in MiB, and relative to {names[main]}", _over_lengths(profile, rows, memory)
+    if any(row.get("state_bytes") is not None for row in rows):
+        yield (
+            f"{title} · inference state in kB, one row in float32",
+            _over_lengths(profile, rows, lambda row: _kilobytes(row.get("state_bytes"))),
+        )
     for key in others:
 
         def both(row: Row, key: str = key) -> str:
@@ -80,7 +85,7 @@ def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[s
             _over_lengths(profile, rows, lambda row: _percent(row["utilisation"])),
         )
     summaries = list(_summaries(profile, rows))
-    yield f"{title} · growth over length, with 95 % confidence intervals", [_growth(each) for each in summaries]
+    yield f"{title} · growth over length, with 95 % confidence intervals", _growth(summaries)
     for key, name in names.items():
         others_of = [each for each in summaries if each["baseline"] != key]
         yield f"{title} · all lengths relative to {name}", [_against(each, key) for each in others_of]
@@ -113,12 +118,19 @@ def _summaries(profile: Profile, rows: Sequence[Row]) -> Iterator[Row]:
     return (each for each in profile.summaries if (each["variant"], each["mode"], each["batch_policy"]) in wanted)
 
 
-def _growth(summary: Row) -> dict[str, Any]:
-    exponents = {
-        f"{what} ∝ length^": _interval(*(summary[f"{what}_{part}"] for part in ("exponent", "low", "high")))
-        for what in ("time", "memory")
-    }
-    return {"model": summary["variant"], **exponents}
+def _growth(summaries: Sequence[Row]) -> Rows:
+    has_state = any(each.get("state_exponent") is not None for each in summaries)
+    quantities = ("time", "memory", "state") if has_state else ("time", "memory")
+    return [
+        {
+            "model": each["variant"],
+            **{
+                f"{what} ∝ length^": _interval(*(each[f"{what}_{part}"] for part in ("exponent", "low", "high")))
+                for what in quantities
+            },
+        }
+        for each in summaries
+    ]
 
 
 def _against(summary: Row, key: str) -> dict[str, Any]:
@@ -166,6 +178,10 @@ def _times(ratio: float | None) -> str:
 
 def _mebibytes(value: int | None) -> str:
     return "–" if value is None else _significant(value / 2**20)
+
+
+def _kilobytes(value: int | None) -> str:
+    return "–" if value is None else _significant(value / 1e3)
 
 
 def _percent(share: float | None) -> str:

@@ -82,6 +82,14 @@ class Run:
         slopes: Mapping[str, Any] = self.record.growth.get(mode) or {}
         return slopes.get(exponent)
 
+    @property
+    def state_bytes(self) -> int | None:
+        """Bytes of the inference state after as many tokens as the training length, None if unknown."""
+        if (state := self.record.state) is None:
+            return None
+        by_length = {point["length"]: point["state_bytes"] for point in state["points"]}
+        return by_length.get(state["train_length"])
+
     def profiled(self, name: str) -> Any:
         """Return a field of the costs in a stored profile, None without a profile."""
         costs: Mapping[str, Any] = self.record.profiled or {}

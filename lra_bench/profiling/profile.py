@@ -18,6 +18,7 @@ from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 
 from .scaling import growth, too_slow
 from .speed_point import add_flops, unmeasured
+from .state import measure_state
 from .worker_pool import run_worker
 
 MODES = ("inference", "train")
@@ -35,28 +36,30 @@ def profile(
     hardware: Hardware,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> dict[str, Any]:
-    """Measure the record's ``speed``, ``growth``, ``flops`` and ``energy`` sections of a composed configuration.
+    """Measure the sections ``speed``, ``growth``, ``state``, ``flops`` and ``energy`` of a composed configuration.
 
     Lengths and batch size come from ``config.measure``; by default they depend on the device. Each length runs in a
     separate process, inference and training sequentially. If a mode fails at a length, its entry has status and reason,
     and longer lengths are not measured. The status is ``timeout`` if the minimum number of steps takes more than
     ``limit_seconds``, measured or predicted from the growth between the two previous lengths. If ``hardware`` uses
     several training processes, nothing is measured and a message gives the reason: a step of a single process does not
-    represent their joint step.
+    represent their joint step. The inference state is measured on the CPU in this process.
     """
+    kind, measure = hardware.device.type, config.measure
+    lengths = lengths_of(measure, kind)
+    state = measure_state(config, spec, lengths)
     if hardware.strategy != "none":
         say(f"Speed at increasing lengths is not measured: {NOT_DISTRIBUTED}.")
         ending = ("incompatible", NOT_DISTRIBUTED)
         return {
             "speed": [],
             "growth": {},
+            "state": state,
             "flops": _unknown_flops(spec, ending),
             "energy": _unknown_energy(spec, ending),
         }
-    kind, measure = hardware.device.type, config.measure
-    lengths = lengths_of(measure, kind)
     batch_size = measure.speed_batch_size or BATCH_SIZE[kind]
-    found: dict[str, Any] = {"speed": [], "growth": {}, "flops": None, "energy": None}
+    found: dict[str, Any] = {"speed": [], "growth": {}, "state": state, "flops": None, "energy": None}
     if kind == "cuda":
         torch.cuda.empty_cache()
     modes: Sequence[str] = MODES

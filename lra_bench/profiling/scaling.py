@@ -60,7 +60,7 @@ def _growth(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     times = exponent(lengths, [entry["median_seconds"] for entry in measured])
     known = [(entry["length"], peak) for entry in measured if (peak := peak_bytes(entry))]
     memory = exponent([length for length, _ in known], [peak for _, peak in known])
-    return {**_fields("time", times), **_fields("memory", memory), "lengths": lengths}
+    return {**fields("time", times), **fields("memory", memory), "lengths": lengths}
 
 
 def peak_bytes(entry: Mapping[str, Any]) -> int | None:
@@ -68,7 +68,7 @@ def peak_bytes(entry: Mapping[str, Any]) -> int | None:
     return next((entry[field] for field in MEMORY_FIELDS if entry.get(field) is not None), None)
 
 
-def _fields(quantity: str, fit: Exponent | None) -> dict[str, float | None]:
+def fields(quantity: str, fit: Exponent | None) -> dict[str, float | None]:
     """Return an exponent and its interval as the record's fields of ``quantity``, None without a fit."""
     return {
         f"{quantity}_exponent": fit.exponent if fit else None,

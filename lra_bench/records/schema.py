@@ -33,6 +33,7 @@ from .sections import (
     Restriction,
     SlicePoint,
     SpeedPoint,
+    State,
     Training,
     Variant,
 )
@@ -87,6 +88,7 @@ class Record:
         growth: Growth exponents of time and memory by mode.
         flops: Floating-point operations.
         energy: Energy per training step.
+        state: Bytes of the inference state by length; None if it was not measured.
         metrics: Scores by split.
         floors: Floors (scores of rules without a model) on the test split, by name.
         margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
@@ -125,6 +127,7 @@ class Record:
     growth: dict[str, Growth] = field(default_factory=dict)
     flops: Flops | None = None
     energy: Energy | None = None
+    state: State | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)
@@ -212,13 +215,17 @@ def variant_name(model: str, differences: Mapping[str, Any], position: str | Non
     Args:
         model: Name of the model.
         differences: Options that differ from the model's configuration file, with their values. Options are shortened
-            to their last part if that is unique.
+            to their last part, or those of the backbone to the parts after ``backbone.``, if that is unique.
         position: Name of the position encoding, if the user chose it.
 
     Returns:
         The name.
     """
-    short = [option.rsplit(".", 1)[-1] for option in differences]
+    # Options of a section inside the backbone keep its name, as in hybrid.every.
+    short = [
+        option.split(".", 1)[1] if option.startswith("backbone.") else option.rsplit(".", 1)[-1]
+        for option in differences
+    ]
     parts = [
         f"{last if short.count(last) == 1 else option}={_format(value)}"
         for (option, value), last in zip(differences.items(), short, strict=True)
@@ -231,6 +238,8 @@ def _format(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_format(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(_format(entry) for entry in value) + "]"
     return str(value)

@@ -279,6 +279,27 @@ class Growth(TypedDict):
     lengths: list[int]
 
 
+class StatePoint(TypedDict):
+    """Bytes of the inference state after ``length`` tokens."""
+
+    length: int
+    state_bytes: int
+
+
+class State(TypedDict):
+    """Inference state: all tensors that a causal model passes on to read one more token, of one row in float32.
+
+    It contains the recurrent state, or the keys and values, of all layers, and the number of tokens read so far; not
+    the mean over tokens that some output heads compute. ``train_length`` is the training length in tokens. ``points``
+    is empty if the model is bidirectional on the task or has no form that reads a sequence in parts; ``reason`` then
+    says which, otherwise it is empty.
+    """
+
+    train_length: int
+    points: list[StatePoint]
+    reason: str
+
+
 class Flops(TypedDict):
     """Floating-point operations per token at ``length``, how they were counted, and the uncounted operations.
 

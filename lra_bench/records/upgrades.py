@@ -71,8 +71,8 @@ def _to_version_6(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_version_7(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade from version 6 to 7: add the search of the learning rate, of which there was none."""
-    return {"search": None, **raw}
+    """Upgrade from version 6 to 7: add the search of the learning rate, of which there was none, and the unknown state."""
+    return {"search": None, "state": None, **raw}
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {

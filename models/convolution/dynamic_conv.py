@@ -22,6 +22,8 @@ class DynamicConvolution(LightConvolution):
         LightConvolution.spec, code="facebookresearch/fairseq@3d262bb:fairseq/modules/dynamic_convolution.py"
     )
 
+    has_step_form = True
+
     def begin(self, hidden: int) -> None:
         """Create the linear map from values to the kernel scores of all heads."""
         self.choice = linear(hidden, self.heads * self.taps, bias=False)

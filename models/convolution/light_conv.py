@@ -15,6 +15,7 @@ from ..feedforward import linear
 from ..kernels.dropout import dropout
 from ..kernels.head_convolution import head_convolution
 from ..mixer import Context, Mixer, MixerSpec
+from ..recurrent.recurrence import last_rows
 
 
 class LightConvolution(Mixer):
@@ -37,6 +38,7 @@ class LightConvolution(Mixer):
         code="facebookresearch/fairseq@3d262bb:fairseq/modules/lightweight_convolution.py",
         causal="exact",
     )
+    has_step_form = True
 
     def __init__(
         self,
@@ -72,8 +74,16 @@ class LightConvolution(Mixer):
         if context.padding is not None:
             value = context.padding.zero(value)
         weights = dropout(self.scores(value).softmax(-1), self.drop_rate).to(value.dtype)
+        before = 0
+        if context.keeps_memory:
+            before = self.taps - 1
+            stored = value.new_zeros(len(value), before, value.shape[2])
+            stored = stored if context.memory is None else context.memory["values"]
+            context = context.replace(memory={"values": last_rows(value, stored, context.padding)})
+            value = torch.cat((stored, value), 1)
+            weights = F.pad(weights, (0, 0, before, 0)) if weights.dim() == 4 else weights
         split = value.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        mixed = head_convolution(split, weights, causal=self.causal)
+        mixed = head_convolution(split, weights, causal=self.causal)[:, :, before:]
         return self.output(mixed.transpose(1, 2).flatten(2)), context
 
     def scores(self, value: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from lra_bench.contracts import UserError
 from ..feedforward import linear
 from ..kernels.dropout import dropout
 from ..mixer import Context, Mixer, MixerSpec
+from ..recurrent.recurrence import last_rows
 
 
 class ShortConvolution(Mixer):
@@ -33,6 +34,7 @@ class ShortConvolution(Mixer):
         arxiv="2501.14850",
         causal="exact",
     )
+    has_step_form = True
 
     def __init__(self, width: int, heads: int, *, kernel: int = 5, **common: Any) -> None:
         super().__init__(width, heads, **common)
@@ -52,6 +54,12 @@ class ShortConvolution(Mixer):
         if context.padding is not None:
             value = context.padding.zero(value)
         reach = self.kernel.shape[-1] - 1
-        sides = (reach, 0) if self.causal else (reach // 2, reach // 2)
-        mixed = F.conv1d(F.pad(value.transpose(1, 2), sides), self.kernel, groups=self.width).transpose(1, 2)
+        if context.keeps_memory:
+            before = None if context.memory is None else context.memory["values"]
+            before = value.new_zeros(len(value), reach, self.width) if before is None else before
+            inputs = torch.cat((before, value), 1).transpose(1, 2)
+            context = context.replace(memory={"values": last_rows(value, before, context.padding)})
+        else:
+            inputs = F.pad(value.transpose(1, 2), (reach, 0) if self.causal else (reach // 2, reach // 2))
+        mixed = F.conv1d(inputs, self.kernel, groups=self.width).transpose(1, 2)
         return self.output(dropout(F.silu(self.gate(x)) * mixed, self.drop_rate)), context

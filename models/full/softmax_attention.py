@@ -13,6 +13,7 @@ from lra_bench.contracts import UserError
 
 from ..kernels.rows import Use
 from ..kernels.softmax import grouped, softmax_attention
+from ..kernels.step_attention import appended, key_offsets, step_attention
 from ..mixer import Context, HeadMixer, MixerSpec
 from .by_rows import attend_by_rows, weigh_by_rows
 
@@ -47,6 +48,7 @@ class SoftmaxAttention(HeadMixer):
         full_config={"score": "scaled", "kv_heads": None, "merge": None},
     )
     shows_heads = True
+    has_step_form = True
 
     def __init__(
         self,
@@ -86,7 +88,26 @@ class SoftmaxAttention(HeadMixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend and merge; rotary positions are applied in ``compared``, after the score's linear maps."""
         q, k, v = self.project(x)
+        if context.keeps_memory:
+            o, context = self._attend_to_stored(q, k, v, context)
+            return self.finish(o, q, k, v, context)
         return self.finish(self.attend(q, k, v, context), q, k, v, context)
+
+    def refuses_steps(self) -> str | None:
+        """Also refuse position hooks that depend on unmapped keys, and scores that depend on the length."""
+        if self.position is not None and self.position.hooks & {"scores", "weight"}:
+            return f"position={self.position.name} has no step form"
+        return super().refuses_steps() or ("model.mixer.log_n depends on the length" if self.log_n else None)
+
+    def _attend_to_stored(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Attend to the stored keys and values and the new ones, and store both; keys are stored as they are compared.
+
+        The sequences must have no padding.
+        """
+        q, k = self.compared(q, k, context)
+        memory = appended(context.memory, k=k, v=v)
+        bias = step_bias(self, q, memory["k"], context)
+        return step_attention(q, memory["k"], memory["v"], scale=self.scale, bias=bias), context.replace(memory=memory)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Apply softmax attention over all keys."""
@@ -115,6 +136,14 @@ class SoftmaxAttention(HeadMixer):
 
     def _products(self, q: Tensor, k: Tensor) -> Tensor:
         return grouped(q * self.scale, k.mT)
+
+
+def step_bias(mixer: HeadMixer, q: Tensor, k: Tensor, context: Context) -> Tensor | None:
+    """Return the position bias (1 or B, H, N, M) of the queries of the last tokens of the keys, None without one."""
+    if mixer.position is None or "bias" not in mixer.position.hooks:
+        return None
+    last = context.positions[..., -1:]
+    return mixer.position.bias(context.positions, last - key_offsets(q[:, :, -1:], k)[0])
 
 
 def sharpness_of_long_rows(keys: int, context: Context, causal: bool) -> Tensor | None:

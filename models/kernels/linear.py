@@ -99,6 +99,23 @@ def causal_linear_sums(
     return o.flatten(2, 3)[:, :, :length]
 
 
+def read_linear_sums(
+    q: Tensor, k: Tensor, v: Tensor, state: Tensor | None, log_decay: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return ``causal_linear_sums`` of tokens that follow those of ``state``, and the state (B, H, F, D) after them.
+
+    The state is Σ_j k_j v_jᵀ over all tokens so far, each multiplied by the decays after it.
+    """
+    o = causal_linear_sums(q, k, v, log_decay=log_decay)
+    elapsed = None if log_decay is None else log_decay.to(q.dtype).cumsum(-1)
+    added = (k if elapsed is None else k * (elapsed[..., -1:] - elapsed).exp()[..., None]).mT @ v
+    if state is None:
+        return o, added
+    if elapsed is None:
+        return o + q @ state, state + added
+    return o + (q * elapsed.exp()[..., None]) @ state, state * elapsed[..., -1].exp()[..., None, None] + added
+
+
 def _default_chunk(features: int, width: int) -> int:
     return max(16, 16 * round(math.sqrt(features * width) / 16))
 

@@ -29,6 +29,7 @@ class LinearTransformer(FeatureAttention):
         causal="exact",
         equivariant=True,
     )
+    has_step_form = True
 
     def features(self, x: Tensor, context: Context) -> Tensor:
         """Return elu(x) + 1."""

@@ -37,6 +37,7 @@ class Performer(OrthogonalFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
+    has_step_form = True
     draws = "performer"
 
     def __init__(

@@ -33,6 +33,7 @@ class ReluPerformer(OrthogonalFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
+    has_step_form = True
     draws = "performer_relu"
 
     def features(self, x: Tensor, context: Context) -> Tensor:

@@ -46,6 +46,7 @@ class RFA(RandomFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
+    has_step_form = True
     draws = "rfa"
     floor = 1e-3
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..mixer import Context, MixerSpec
+from ..mixer import MixerSpec
 from .rfa import RFA
 
 
@@ -27,7 +27,7 @@ class GatedRFA(RFA):
         causal="exact",
         stochastic=True,
     )
-    shows_heads = True
+    has_step_form = True
     draws = "rfa_gated"
 
     def __init__(
@@ -47,10 +47,8 @@ class GatedRFA(RFA):
         self.gate = nn.Linear(width, heads)
         nn.init.zeros_(self.gate.bias)
 
-    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, attend with gated sums and merge."""
-        q, k, v = self.project(x)
+    def decays(self, x: Tensor) -> dict[str, Tensor]:
+        """Return the logarithm of the gate and the weight of new keys, (B, H, N) each."""
         gate = self.gate(x).mT
         gate = gate.float() if gate.dtype.itemsize < 4 else gate
-        o = self.attend(q, k, v, context, log_decay=F.logsigmoid(gate), key_weights=(-gate).sigmoid())
-        return self.finish(o, q, k, v, context)
+        return {"log_decay": F.logsigmoid(gate), "key_weights": (-gate).sigmoid()}

@@ -56,9 +56,9 @@ class ReinforcedModel(SequenceModel):
         if statistics:
             self.rewards.lerp_(statistics["rewards"].to(self.rewards.dtype), 1 / self.baseline_steps)
 
-    def _run(self, batch: Batch, memory: Any) -> tuple[Tensor, Context, Any]:
+    def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
         """Run the layers and pass the log-probability from the carry to the losses, where ``forward`` reads it."""
-        x, context, memory = super()._run(batch, memory)
+        x, context, memory = super()._run(batch, memory, keeps_memory)
         if KEY in context.carry:
             context = context.add_loss(KEY, context.carry[KEY])
         return x, context, memory

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from lra_bench.contracts import UserError
 
+from ..full.softmax_attention import step_bias
 from ..kernels.patterns import within_window
+from ..kernels.step_attention import appended, step_attention
 from ..mixer import Context, HeadMixer, MixerSpec
 
 
@@ -32,6 +34,8 @@ class SlidingWindow(HeadMixer):
         positions=("embed", "rotate", "bias"),
         full_config={"window": 1_000_000},
     )
+    shows_heads = True
+    has_step_form = True
 
     def __init__(self, width: int, heads: int, *, window: int = 64, **common: Any) -> None:
         super().__init__(width, heads, **common)
@@ -42,6 +46,19 @@ class SlidingWindow(HeadMixer):
     def restricts_from(self) -> int:
         """Return w + 2, the smallest length at which the first and the last token do not see each other."""
         return self.window + 2
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Project, attend and merge; if the network keeps memory, it is that of the last ``window`` tokens."""
+        if not context.keeps_memory:
+            return super().forward(x, context)
+        q, k, v = self.project(x)
+        q, k = self.apply_rotation(q, k, context)
+        rows = appended(context.memory, k=k, v=v)
+        bias = step_bias(self, q, rows["k"], context)
+        o = step_attention(q, rows["k"], rows["v"], scale=self.head_dim**-0.5, bias=bias, window=self.window)
+        first = max(rows["k"].shape[2] - self.window, 0)
+        memory = {name: each[:, :, first:].clone() for name, each in rows.items()}
+        return self.finish(o, q, k, v, context.replace(memory=memory))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention within the window."""

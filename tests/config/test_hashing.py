@@ -13,6 +13,7 @@ from lra_bench.config import hashing
 from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
+from lra_bench.config.schema import Hybrid
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -175,7 +176,15 @@ def test_defaults_and_revisions_of_the_backbone_are_covered(ideas):
     assert len(set(found)) == 3 and found[3] == found[0]
 
 
-OTHER = {"str": "other", "int": 77, "float": 0.077, "bool": True, "list[float]": [0.7, 0.7], "list[int]": [5]}
+OTHER = {
+    "str": "other",
+    "int": 77,
+    "float": 0.077,
+    "bool": True,
+    "list[float]": [0.7, 0.7],
+    "list[int]": [5],
+    "Hybrid": Hybrid(every=2),
+}
 
 
 @pytest.mark.parametrize("section", ["backbone", "train"])

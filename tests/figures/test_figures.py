@@ -36,12 +36,12 @@ from tests.support.record_factory import (
     make_speed,
 )
 
-TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth")
+TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_state")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities", "rate_search"))
 """Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""
 OF_SCORES = (
     "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "slices", "learning_curves", "heat_map",
-    "ranks",
+    "ranks", "score_vs_state",
 )  # fmt: skip
 LONG = {"model.mixer.features": 64, "model.mixer.kernel": "softmax_positive_orthogonal"}
 FAMILIES = {"local": "sparse", "bag_of_tokens": "control", "transformer": "full", "reformer": "routed"}
@@ -501,12 +501,17 @@ def test_the_legend_of_a_scatter_plot_contains_the_pareto_front_only_if_it_is_dr
 
 
 @pytest.mark.parametrize(
-    ("name", "cost"), [("score_vs_speed", "train_tokens_per_second"), ("score_vs_growth", "time_exponent")]
+    ("name", "cost"),
+    [
+        ("score_vs_speed", "train_tokens_per_second"),
+        ("score_vs_growth", "time_exponent"),
+        ("score_vs_state", "state_bytes"),
+    ],
 )
 def test_the_cost_of_one_seed_is_used_for_seeds_without_it(name: str, cost: str) -> None:
     made = [
         make_record("performer"),
-        *(make_record("performer", seed=seed, speed=[], profiled=None) for seed in (1, 2)),
+        *(make_record("performer", seed=seed, speed=[], profiled=None, state=None) for seed in (1, 2)),
     ]
     (row,) = one(name, made)[1].to_dict("records")
     assert row["seeds"] == 3 and row["score"] == pytest.approx(np.mean([record.score() for record in made]))
@@ -520,7 +525,15 @@ def of_three_models() -> list[Record]:
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
     whole = stored_once(of_three_models)[:2]
-    empty = {"metrics": {}, "speed": [], "growth": {}, "profiled": None, "slices": [], "extrapolation": None}
+    empty = {
+        "metrics": {},
+        "speed": [],
+        "growth": {},
+        "profiled": None,
+        "slices": [],
+        "extrapolation": None,
+        "state": None,
+    }
     bare = make_record("performer", hash="cccc0000", **empty)
     paths = draw(name, [*whole, bare], tmp_path / "drawn")
     assert all(path.name.startswith(f"{name}-quick") for path in paths)
@@ -627,7 +640,11 @@ def test_scores_at_the_floor_are_grey() -> None:
 
 
 def test_lengths_of_score_and_cost_are_named() -> None:
-    for name, label in (("score_vs_speed", "tokens/s (length 8k, batch 1)"), ("score_vs_growth", "1k–16k")):
+    for name, label in (
+        ("score_vs_speed", "tokens/s (length 8k, batch 1)"),
+        ("score_vs_growth", "1k–16k"),
+        ("score_vs_state", "length 500"),
+    ):
         figure, _ = one(name, records())
         assert label in figure.axes[0].get_xlabel() and figure.axes[0].get_ylabel().endswith("length 500")
 

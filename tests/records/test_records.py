@@ -88,6 +88,13 @@ def test_hash_version_margins_and_restriction_of_older_records_are_unknown() -> 
     assert old.extrapolation is not None and {len(point["margins"]) for point in old.extrapolation["points"]} == {0}
 
 
+def test_the_inference_state_of_older_records_is_unknown() -> None:
+    for version in range(1, 7):
+        assert store.load(STORED / f"version{version}.json").state is None
+    state = store.load(STORED / "version7.json").state
+    assert state is not None and state["train_length"] == 500 and state["points"][0]["state_bytes"] == 73_744
+
+
 def test_older_records_have_no_slices() -> None:
     for version in range(1, 6):
         assert store.load(STORED / f"version{version}.json").slices == []

@@ -14,7 +14,7 @@ from lra_bench.records.key import CellKey
 from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.records.rate_search import RateSearch, rate_search, trial
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SlicePoint, SpeedPoint
+from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SlicePoint, SpeedPoint, State, StatePoint
 from lra_bench.statistics.intervals import wilson
 
 # Body parameters, accuracy at the training length, its decrease per doubling of length, growth exponent, and seconds
@@ -95,6 +95,7 @@ def make_record(
         },
         "energy": {"joules_per_step": None, "route": None},
         "capability": {"family": "linear", "growth": 1.0},
+        "state": make_state(growth, body),
     }
     if finished:
         fields |= {
@@ -218,6 +219,14 @@ def make_growth(exponent: float) -> Growth:
         "memory_high": exponent,
         "lengths": list(LENGTHS),
     }
+
+
+def make_state(growth: float, body: int) -> State:
+    """Return a state that grows with the length if the time of a step grows faster than linearly."""
+    width = body // 10
+    sizes = {length: width * (length if growth > 1.5 else 64) for length in (500, *LENGTHS)}
+    points: list[StatePoint] = [{"length": length, "state_bytes": size} for length, size in sizes.items()]
+    return {"train_length": 500, "points": points, "reason": ""}
 
 
 def make_costs(exponent: float, ratio: float = 2.0) -> ProfiledCosts:

@@ -11,12 +11,13 @@ import psutil
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.profiling.profile import MODES, lengths_of
-from lra_bench.profiling.scaling import growth, too_large, too_slow
+from lra_bench.profiling.scaling import fields, growth, too_large, too_slow
 from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
+from lra_bench.profiling.state import measure_state, state_growth
 from lra_bench.profiling.worker_pool import WorkerPool
 from lra_bench.progress import ProgressCallback, bar
 from lra_bench.records.environment import environment
-from lra_bench.records.sections import SpeedPoint
+from lra_bench.records.sections import SpeedPoint, State
 from lra_bench.runtime.hardware import Hardware
 
 from .interleave import VISITS, Interleaving
@@ -38,7 +39,8 @@ class Profile:
 
     ``rows`` has one row per model, batch policy, mode and length, with the fields of a record's speed entry, ratios to
     each baseline, and spreads of times and ratios. ``summaries`` has one row per model, batch policy and mode, with
-    growth, geometric means over lengths, and efficiency lengths. ``baselines`` maps the keys ``default`` and ``math``
+    growth, geometric means over lengths, and efficiency lengths. Those of inference contain the bytes of the inference
+    state and its growth. ``baselines`` maps the keys ``default`` and ``math``
     to the names of exact attention. ``flops`` and ``energy`` have one row per model. Ratios are the model's value
     divided by the baseline's: a speed ratio above one means faster, a memory ratio below one means less memory.
     """
@@ -105,6 +107,7 @@ class Comparison:
             )
         self.memory_limit = _memory_limit(self.measure, kind)
         self._kept: set[tuple[str, str, int | str]] = set()
+        self._states: dict[str, State] = {}
         self.profile = Profile(
             task=spec.name,
             protocol=protocol,
@@ -118,6 +121,10 @@ class Comparison:
     def run(self) -> Profile:
         """Measure all groups of models and batch policies; ``KeyboardInterrupt`` ends all worker processes."""
         size = max(1, MAX_INTERLEAVED - len(self.baselines))
+        for candidate in (*self.baselines, *self.others):
+            if candidate.attention is None:
+                lengths = self.profile.lengths
+                self._states[candidate.name] = measure_state(candidate.config, self.spec, lengths)
         groups = [self.others[start : start + size] for start in range(0, len(self.others), size)] or [[]]
         lengths = self.profile.lengths
         candidates = len(self.others) + len(groups) * len(self.baselines)
@@ -252,11 +259,19 @@ class Comparison:
             self._kept.add((candidate, *plan))
             rows = [row_of(one, self.profile.baselines, by_key) for one in own]
             rows.sort(key=lambda row: (MODES.index(row["mode"]), row["length"]))
+            state = self._states.get(candidate)
+            known = {} if state is None else {each["length"]: each["state_bytes"] for each in state["points"]}
+            for row in rows:
+                row["state_bytes"] = known.get(row["length"]) if row["mode"] == "inference" else None
             self.profile.rows += rows
             # With the largest batch, the batch size depends on the length, so steps of two lengths are not comparable.
             slopes = growth([one.entry for one in own if one.entry["batch_policy"] != LARGEST])
+            fitted = fields("state", None) if state is None else state_growth(state)
             self.profile.summaries += [
-                summary_of(several, slopes.get(mode, {}), self.profile.baselines, by_key)
+                {
+                    **summary_of(several, slopes.get(mode, {}), self.profile.baselines, by_key),
+                    **(fitted if mode == "inference" else fields("state", None)),
+                }
                 for mode in MODES
                 if (several := [row for row in rows if row["mode"] == mode])
             ]
