@@ -71,7 +71,7 @@ def _to_version_6(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_version_7(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade from version 6 to 7: add the search of the learning rate, of which there was none, and the unknown state."""
+    """Upgrade from version 6 to 7: add the search of the rate, of which there was none, and the state, unknown."""
     return {"search": None, "state": None, **raw}
 
 
