@@ -29,7 +29,14 @@ SLATE = "#203030"
 # Shape and filling of markers that are distinguishable at the size used in curves. The reference is a filled circle.
 SHAPES = ("s", "^", "D", "v", "P", "<", "X", ">", "p", "d", "*")
 MARKERS = (*((shape, True) for shape in SHAPES), *((shape, False) for shape in SHAPES), ("o", False))
-LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (5, 1.2, 1, 1.2)), (0, (1, 1)), (0, (4, 1.2, 1, 1.2, 1, 1.2)))
+LINES: tuple[Any, ...] = (
+    "-",
+    (0, (4, 1.5)),
+    (0, (5, 1.2, 1, 1.2)),
+    (0, (1, 1)),
+    (0, (4, 1.2, 1, 1.2, 1, 1.2)),
+    (0, (8, 2)),
+)
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,15 @@ class Family:
     """The hue and line style of a family; ``first`` is the index in ``MARKERS`` of the first member.
 
     Members must keep their position; new members are added at the end. Families with the same line style use different
-    markers, so that marker and line style alone identify every model.
+    markers, so that marker and line style alone identify every model. ``more`` are further members of a family whose
+    line style has no markers left; they have the last line style, and markers from the first on.
     """
 
     hue: str
     line: int
     first: int
     members: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
 
 FAMILIES: dict[str, Family] = {
@@ -71,7 +80,9 @@ FAMILIES: dict[str, Family] = {
          "capsule_em", "disagreement", "fixed_head_size", "pattern_guided"),
     ),
     "state_space": Family(
-        INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba", "s4", "dss", "mega", "mega_chunk", "b2s6")
+        INDIGO, 2, 14,
+        ("s5", "s4d", "mamba2", "mamba", "s4", "dss", "mega", "mega_chunk", "b2s6",
+         "mamba_negative", "mamba2_negative", "log_linear_mamba2"),
     ),
     "low_rank": Family(GREEN, 4, 2, ("linformer", "nystrom", "csalr", "lowrank_band")),
     "compressed": Family(
@@ -79,7 +90,9 @@ FAMILIES: dict[str, Family] = {
         ("luna", "clustered", "clustered_improved", "informer", "isab", "memory_compressed", "poolingformer",
          "h_transformer_1d"),
     ),
-    "routed": Family(AMBER, 4, 14, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut")),
+    "routed": Family(
+        AMBER, 4, 14, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut", "native_sparse")
+    ),
     "stacks": Family(BROWN, 4, 20),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
     "convolution": Family(
@@ -89,9 +102,15 @@ FAMILIES: dict[str, Family] = {
         MAROON, 3, 18,
         ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru",
          "rwkv7", "seq2seq", "seq2seq_attention"),
+        ("slstm", "delta_net_negative", "gated_delta_net_negative", "min_gru_negative", "delta_product",
+         "gated_delta_product"),
     ),
 }  # fmt: skip
-PLACES = {model: (family, place) for family, found in FAMILIES.items() for place, model in enumerate(found.members)}
+PLACES = {
+    model: (family, place)
+    for family, found in FAMILIES.items()
+    for place, model in enumerate(found.members + found.more)
+}
 
 
 @dataclass(frozen=True)
@@ -147,8 +166,11 @@ def look(model: str, family: str, variant: int = 0) -> Look:
     family, place = PLACES.get(model, (family, digest % len(MARKERS)))
     # An unknown family uses the hue of a family selected by a hash of its name.
     known = FAMILIES.get(family) or list(FAMILIES.values())[zlib.crc32(family.encode()) % len(FAMILIES)]
-    shape, filled = MARKERS[(known.first + place) % len(MARKERS)]
-    return Look(_shade(known.hue, place % 3), shape, filled != further, _line(known.line, variant))
+    first, line = known.first, known.line
+    if model in known.more:
+        first, line = -len(known.members), len(LINES) - 1
+    shape, filled = MARKERS[(first + place) % len(MARKERS)]
+    return Look(_shade(known.hue, place % 3), shape, filled != further, _line(line, variant))
 
 
 def numbered(keys: Iterable[Any]) -> dict[Any, Look]:

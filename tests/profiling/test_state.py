@@ -46,7 +46,7 @@ BY_HAND = {
     "transformer": lambda n: floats(2 * n * WIDTH),
     "mqa": lambda n: floats(2 * n * HEAD),
     # Keys and values of the last 64 tokens.
-    "local": lambda n: floats(2 * min(n, 64) * WIDTH),
+    "local": lambda n: floats(2 * min(n, 8) * WIDTH),
     # Sums of the products of features and values, and of the features.
     "linear": lambda n: floats(HEADS * HEAD * (HEAD + 1)),
     "performer": lambda n: floats(HEADS * 112 * (HEAD + 1)),
