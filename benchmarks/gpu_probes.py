@@ -1,0 +1,255 @@
+"""Checks of a CUDA device that print one JSON object per line; ``benchmarks.first_gpu_session`` runs them.
+
+Run one alone from the repository: ``python -m benchmarks.gpu_probes systems --systems mamba,s4 [--device cpu]``
+
+``versions`` prints the software and the card, ``masked_attention`` looks for NaN in the gradients of fused attention,
+``hidden_rows`` calls each back-end with queries that see no key, ``systems`` trains each system for three steps and
+compares its logits with those of single precision on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import json
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.listing import options
+from lra_bench.config.objects import build_task
+from lra_bench.config.schema import CellConfig
+from lra_bench.contracts import Batch, UserError
+from lra_bench.profiling.bench import model_at
+from lra_bench.profiling.synthetic import spec_at, synthetic_batch
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
+from lra_bench.training.evaluation import evaluating
+from lra_bench.training.loop import after_step, forward_backward, stepped_modules
+from lra_bench.training.optimizer import Optimizer
+
+PACKAGES = ("torch", "triton", "numpy", "numba", "flash-linear-attention", "datasets", "hydra-core", "nvidia-ml-py")
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "memory_efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+STEPS = 3
+BATCH_SIZE = 4
+PADDED_FRACTION = 5 / 8
+"""Length of every second row relative to the others."""
+
+
+def versions(_: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the versions of packages and, with a card, its name, memory and libraries."""
+    found: dict[str, Any] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    if torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        found |= {
+            "card": properties.name,
+            "memory_bytes": properties.total_memory,
+            "capability": f"{properties.major}.{properties.minor}",
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+        }
+    yield found
+
+
+def masked_attention(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield, per back-end, how many gradients of the queries are NaN where all scores of a row are far below zero.
+
+    A fault of cuDNN's attention was reported for masks in 16 bits if the number of keys is 64 modulo 128 and the
+    logarithm of a row's sum of exponentials is below −88.7 (pytorch issue 196678).
+    """
+    torch.manual_seed(0)
+    kind = torch.float32 if asked.device == "cpu" else torch.bfloat16
+    q, k, v = (torch.randn(2, 2, keys, 64, device=asked.device, dtype=kind) for keys in (192, 192, 192))
+    k = k + 12.0
+    q = (q - 12.0).requires_grad_()
+    mask = torch.ones(2, 1, 1, 192, dtype=torch.bool, device=asked.device)
+    mask[1, ..., 150:] = False
+    for name, run in _attention_calls(q, k, v, mask):
+        yield {"backend": name, **_nan_counts(run, q)}
+
+
+def hidden_rows(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield, per back-end, how many outputs and gradients are NaN if a mask hides all keys of some queries."""
+    torch.manual_seed(0)
+    kind = torch.float32 if asked.device == "cpu" else torch.bfloat16
+    q, k, v = (torch.randn(2, 2, 128, 64, device=asked.device, dtype=kind) for _ in range(3))
+    q.requires_grad_()
+    mask = torch.ones(2, 1, 128, 128, dtype=torch.bool, device=asked.device)
+    mask[1, :, 100:] = False
+    for name, run in _attention_calls(q, k, v, mask):
+        yield {"backend": name, **_nan_counts(run, q)}
+
+
+def _attention_calls(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    """Yield torch's own choice of a back-end, and each back-end alone."""
+
+    def call(backends: list[SDPBackend] | None) -> Tensor:
+        with contextlib.nullcontext() if backends is None else sdpa_kernel(backends):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    yield "default", lambda: call(None)
+    for name, backend in BACKENDS.items():
+        yield name, lambda backend=backend: call([backend])  # type: ignore[misc]
+
+
+def _nan_counts(run: Callable[[], Tensor], q: Tensor) -> dict[str, Any]:
+    q.grad = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            o = run()
+            o.float().square().sum().backward()
+    except RuntimeError as error:  # a back-end that does not support the call
+        return {"status": "refused", "reason": str(error).splitlines()[0][:200]}
+    gradient = q.grad
+    assert gradient is not None
+    return {"status": "ok", "nan_outputs": int(o.isnan().sum()), "nan_gradients": int(gradient.isnan().sum())}
+
+
+def systems(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield, per system, the outcome of three training steps on padded rows and the agreement of its logits.
+
+    ``relative_difference`` is the largest difference of the logits after training from those of single precision on
+    the CPU, divided by the largest of these, for the given precision and for ``fp32`` on the same device.
+    """
+    hardware = resolve(HardwareOptions(device=asked.device, precision=asked.precision, threads=asked.threads))
+    hardware.apply()
+    with hydra_context():
+        for name in asked.systems.split(",") if asked.systems else [row["name"] for row in options("models")]:
+            started = time.perf_counter()
+            print(json.dumps({"started": name}), flush=True)
+            overrides = [f"task={asked.task}", f"protocol={asked.protocol}", f"model={name}", "tracker=none"]
+            try:
+                found = system_steps(compose(overrides).config, hardware, asked.length)
+            except UserError as error:
+                found = {"status": "incompatible", "reason": str(error)}
+            except Exception as error:
+                found = {"status": "failed", "reason": f"{type(error).__name__}: {str(error).splitlines()[:1]}"[:300]}
+            yield {"system": name, **found, "seconds": round(time.perf_counter() - started, 2)}
+
+
+def system_steps(config: CellConfig, hardware: Hardware, length: int) -> dict[str, Any]:
+    """Train a system for ``STEPS`` steps on random padded rows and compare its logits with those on the CPU."""
+    spec = spec_at(build_task(config).spec, length)
+    torch.manual_seed(config.seed)
+    model = model_at(config, spec, length)
+    batch = padded(synthetic_batch(spec, BATCH_SIZE, length, "cpu", config.seed))
+    hardware.place(model)
+    on_card = hardware.device.type == "cuda"
+    if on_card:
+        torch.cuda.reset_peak_memory_stats()
+    optimizer, stepped, memory, seconds, waits = (
+        Optimizer(model, config.train, hardware),
+        stepped_modules(model),
+        None,
+        [],
+        0,
+    )
+    model.train()
+    for step in range(STEPS):
+        hardware.synchronize()
+        began = time.perf_counter()
+        with counted_waits(on_card) as warned:
+            loss, memory, statistics = forward_backward(model, batch, optimizer, hardware, memory)
+            norm = optimizer.step(step)
+            after_step(stepped, step, statistics)
+        hardware.synchronize()
+        seconds.append(time.perf_counter() - began)
+        waits = len(warned)
+    finite = bool(loss.isfinite()) and bool(norm.isfinite())
+    found: dict[str, Any] = {
+        "status": "ok" if finite else "not finite",
+        "loss": float(loss),
+        "gradient_norm": float(norm),
+        "waits": waits if on_card else None,
+        "milliseconds": round(1000 * sorted(seconds)[len(seconds) // 2], 2),
+        "peak_bytes": torch.cuda.max_memory_allocated() if on_card else None,
+    }
+    exact = logits_of(copy.deepcopy(model).to("cpu"), batch, contextlib.nullcontext())
+    scale = float(exact.abs().max()) or 1.0
+    for name, context in ((hardware.precision, hardware.autocast()), ("fp32", contextlib.nullcontext())):
+        difference = logits_of(model, batch.to(hardware.device), context).float().cpu() - exact
+        found.setdefault("relative_difference", {})[name] = float(difference.abs().max()) / scale
+    return found
+
+
+def padded(batch: Batch) -> Batch:
+    """Return the batch with every second row shortened to ``PADDED_FRACTION`` of its length."""
+    lengths = batch.lengths.clone()
+    lengths.view(lengths.shape[0], -1)[1::2] = max(1, int(int(batch.lengths.max()) * PADDED_FRACTION))
+    return Batch(lengths, batch.targets, batch.tokens, batch.values, batch.extra)
+
+
+def logits_of(model: nn.Module, batch: Batch, context: contextlib.AbstractContextManager[Any]) -> Tensor:
+    """Return the logits in evaluation mode of real tokens; seeded, because some systems sample in evaluation."""
+    torch.manual_seed(0)
+    with evaluating(model), context:
+        logits: Tensor = model(batch).logits
+    if logits.dim() == 3:  # one row of logits per token
+        places = torch.arange(logits.shape[1], device=logits.device)
+        logits = logits[places < batch.lengths.to(logits.device)[:, None]]
+    return logits.float()
+
+
+@contextlib.contextmanager
+def counted_waits(on_card: bool) -> Iterator[list[warnings.WarningMessage]]:
+    """Record torch's warnings about operations that wait for the card; an empty list without one."""
+    if not on_card:
+        yield []
+        return
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            yield warned
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+PROBES: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
+    "versions": versions,
+    "masked_attention": masked_attention,
+    "hidden_rows": hidden_rows,
+    "systems": systems,
+}
+
+
+def main() -> int:
+    """Run one probe and print its results."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("probe", choices=PROBES)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--systems", default="", help="names with commas; default: all")
+    parser.add_argument("--task", default="listops")
+    parser.add_argument("--protocol", default="small")
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--threads", type=int, default=1)
+    asked = parser.parse_args()
+    for found in PROBES[asked.probe](asked):
+        print(json.dumps(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

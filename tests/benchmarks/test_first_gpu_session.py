@@ -1,0 +1,122 @@
+"""The session on a card: items are limited in time and resumed, and a process that dies costs one system only."""
+
+import json
+import sys
+import time
+
+import pytest
+import torch
+
+from benchmarks import first_gpu_session as session_module
+from benchmarks import gpu_probes
+from benchmarks.first_gpu_session import Item, Session, read_lines, run_items, run_systems, summary
+
+PRINTS = ("-c", "print('text'); print('{\"value\": 3}')")
+
+
+@pytest.fixture
+def session(tmp_path):
+    return Session(tmp_path, "cpu", True, "listops")
+
+
+def statuses(session):
+    return {line["item"]: line["status"] for line in read_lines(session.results_file)}
+
+
+def test_items_record_what_they_printed_and_are_not_repeated(session, monkeypatch):
+    items = [Item("A", "prints", PRINTS, 30), Item("A", "fails", ("-c", "raise SystemExit(3)"), 30)]
+    run_items(session, items, time.monotonic() + 60)
+    lines = {line["item"]: line for line in read_lines(session.results_file)}
+    assert (lines["prints"]["status"], lines["prints"]["found"]) == ("ok", [{"value": 3}])
+    assert (lines["fails"]["status"], lines["fails"]["code"]) == ("failed", 3)
+    repeated = []
+    monkeypatch.setattr(session_module, "run_item", lambda _, item, until: repeated.append(item.name) or lines["fails"])
+    run_items(session, items, time.monotonic() + 60)
+    assert repeated == ["fails"]
+
+
+def test_item_ends_at_its_limit_and_later_items_of_a_step_without_time_do_not_start(session):
+    waits = ("-c", "import time; time.sleep(60)")
+    monotonic = time.monotonic()
+    run_items(session, [Item("C", "long", waits, 6), Item("C", "late", PRINTS, 60)], monotonic + 8)
+    assert statuses(session) == {"long": "timeout", "late": "not started"}
+    assert time.monotonic() - monotonic < 30
+    assert summary(session)[2:] == [
+        "Step C: 1 timeout, 1 not started",
+        "  long: timeout",
+        "  late: not started",
+        "Step D: –",
+    ]
+
+
+def test_incomplete_last_line_is_ignored(session):
+    session.results_file.write_text(json.dumps({"step": "A", "item": "x", "status": "ok"}) + '\n{"step": "A", "it')
+    assert session.finished() == {("A", "x")}
+
+
+def test_process_that_dies_is_started_again_after_the_system_that_it_died_in(session, monkeypatch):
+    child = (
+        "import json, os, sys\n"
+        "for name in sys.argv[1].split(','):\n"
+        "    print(json.dumps({'started': name}), flush=True)\n"
+        "    if name == 'kills':\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "    print(json.dumps({'system': name, 'status': 'ok'}), flush=True)\n"
+    )
+    names = ["first", "kills", "last", "x", "y"]
+    monkeypatch.setattr(session_module, "options", lambda _: [{"name": name} for name in names])
+    monkeypatch.setattr(session_module, "probe", lambda name, session, flag, names, *more: ("-c", child, names))
+    run_systems(Session(session.output, "cpu", False, "listops"), time.monotonic() + 60)
+    assert statuses(session) == {"first": "ok", "kills": "crashed", "last": "ok", "x": "ok", "y": "ok"}
+
+
+def test_system_that_hangs_is_stopped(session, monkeypatch):
+    child = (
+        "import json, sys, time\n"
+        "for name in sys.argv[1].split(','):\n"
+        "    print(json.dumps({'started': name}), flush=True)\n"
+        "    time.sleep(30 * (name == 'hangs'))\n"
+        "    print(json.dumps({'system': name, 'status': 'ok'}), flush=True)\n"
+    )
+    monkeypatch.setattr(session_module, "SYSTEM_SECONDS", 3.0)
+    monkeypatch.setattr(session_module, "options", lambda _: [{"name": name} for name in ("hangs", "last", "z")])
+    monkeypatch.setattr(session_module, "probe", lambda name, session, flag, names, *more: ("-c", child, names))
+    run_systems(Session(session.output, "cpu", False, "listops"), time.monotonic() + 60)
+    assert statuses(session) == {"hangs": "timeout", "last": "ok", "z": "ok"}
+
+
+def test_unknown_step_is_one_sentence(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["first_gpu_session", "--output", str(tmp_path), "--steps", "A,Q"])
+    with pytest.raises(SystemExit) as ended:
+        session_module.main()
+    assert ended.value.code == 2
+    assert "--steps Q: choose among A,B,C,D" in capsys.readouterr().err
+
+
+def test_systems_probe_finds_a_wrong_result_on_the_device(monkeypatch, capsys):
+    """Logits on the device that differ from those on the CPU are reported."""
+    arguments = ["gpu_probes", "systems", "--device", "cpu", "--protocol", "smoke", "--length", "16"]
+    monkeypatch.setattr(sys, "argv", [*arguments, "--systems", "transformer"])
+    calls = []
+
+    def shifted(model, batch, context):
+        calls.append(model)
+        return torch.full((2, 3), 2.0 if len(calls) == 1 else 2.5)
+
+    monkeypatch.setattr(gpu_probes, "logits_of", shifted)
+    assert gpu_probes.main() == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["status"] == "ok" and found["relative_difference"] == {"fp32": pytest.approx(0.25)}
+
+
+@pytest.mark.slow
+def test_whole_session_on_the_cpu_with_tiny_sizes(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    arguments = ["first_gpu_session", "--output", str(tmp_path), "--device", "cpu", "--tiny", "--minutes", "8"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    session_module.main()
+    lines = {(line["step"], line["item"]): line for line in read_lines(tmp_path / "items.jsonl")}
+    failed = {key: line["tail"] for key, line in lines.items() if line["status"] not in ("ok", "incompatible")}
+    assert failed == {}
+    assert {step for step, _ in lines} == {"A", "B", "C", "D"}
+    assert list((tmp_path / "results" / "runs").glob("listops/*/*/*/seed0.json"))
