@@ -26,7 +26,10 @@ def leaderboard(
     task: Task = None,
     layout: Annotated[
         str | None,
-        typer.Option(help="long (default): a row per task; wide: a column per task; published: numbers from papers"),
+        typer.Option(
+            help="long (default): a row per task; wide: a column per task; published: numbers from papers; "
+            "reproduction: small beside published numbers"
+        ),
     ] = None,
     format: Annotated[
         str, typer.Option(help="terminal, markdown, latex, csv, json, or html (a page with all layouts)")
@@ -62,7 +65,7 @@ def leaderboard(
     chosen = find_layout(layout or "long")
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     if text_format == HTML and layout:
-        raise UserError(f"--layout {layout}: an HTML page contains every layout; leave --layout out")
+        raise UserError(f"--layout {layout}: an HTML page contains long, wide and published; leave --layout out")
     if columns and text_format not in export.READ:
         raise UserError(
             f"--columns {columns}: {text_format} always contains every column; choose {', '.join(export.READ)}"

@@ -13,6 +13,7 @@ from .formatting import Section
 from .overview import overview
 from .published import load_published
 from .published_table import published_sections
+from .reproduction import reproduction, reproduction_sections
 from .sections import long_sections, wide_sections
 from .table import leaderboard
 
@@ -77,6 +78,16 @@ LAYOUTS = {
         "Numbers as printed in their sources. They were obtained under different protocols and must not be ranked "
         "with measured rows. avg5 and avg6_fail50 are computed from the scores of each row; a printed average that "
         "differs is marked as a misprint.",
+    ),
+    "reproduction": Layout(
+        reproduction,
+        reproduction_sections,
+        "reproduction",
+        "Reproduction of published scores",
+        "Scores of the protocol small, whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902), one "
+        "per seed, beside the lowest and the highest accuracy that papers with this set-up report for the model, and "
+        "the number of these papers. The papers chose their weights and sometimes their lengths differently, so rows "
+        "are not ranked; a score outside the band asks for an explanation.",
     ),
 }
 

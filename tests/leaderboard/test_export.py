@@ -40,6 +40,11 @@ def records() -> list:
         make_record("performer", hash="ffff0000", differences={"model.mixer.kind": NASTY}, protocol="lra"),
         make_record("transformer", hash="eeee0000", protocol_modified=["train.steps"], protocol="lra"),
         make_record("reformer", status="out_of_memory", protocol="lra"),
+        *(
+            make_record(model, task, protocol="small-v2")
+            for model in ("transformer", "linformer", "performer", "reformer")
+            for task in ("listops", "text", "retrieval")
+        ),
     ]
 
 

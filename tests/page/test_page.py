@@ -294,7 +294,7 @@ def test_leaderboard_command_prints_or_writes_the_page(
     assert code == 0 and "leaderboard.html" in log and "performer" in printed
     assert len(data_of((tmp_path / "leaderboard.html").read_text())["cells"]) == 1
     for arguments, message in (
-        (("--format", "html", "--layout", "wide"), "--layout wide: an HTML page contains every layout"),
+        (("--format", "html", "--layout", "wide"), "--layout wide: an HTML page contains long, wide and published"),
         (("--format", "htm"), "--format htm: choose terminal, markdown, latex, csv, json, html"),
         (("--format", "html", "--task", "listop"), "did you mean listops"),
     ):

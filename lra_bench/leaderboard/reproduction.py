@@ -1,0 +1,85 @@
+"""Measured scores beside the band of scores that papers report for the same model, task and set-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.records.schema import Record
+
+from .formatting import Section, rows_of
+from .published import load_published
+from .runs import section_of, seed_score
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROTOCOL = "small"
+"""The protocol whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902)."""
+SOURCES = ("nystromformer", "skyformer", "flashattention", "mega")
+"""Files of published numbers whose authors trained models in the set-up of Xiong et al. themselves."""
+COLUMNS = ("task", "model", "protocol", "hardware", "scores", "score", "band_low", "band_high", "sources", "outcome")
+
+
+def reproduction(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
+    """Return one row per model, task and hardware measured under ``small``, with the band of published scores.
+
+    ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band goes from the lowest to the highest accuracy that
+    the files ``SOURCES`` contain for a model of that name; numbers that a source quotes are left out. ``outcome`` is
+    ``inside`` if the mean of the seeds lies in the band, otherwise by how many points it lies ``above`` or ``below``.
+    Models without a published number, with other options, and modified protocols are left out.
+
+    Args:
+        records: The records.
+        against: Not used; every row is compared with its band.
+    """
+    import pandas as pd
+
+    bands = published_bands()
+    seeds: dict[tuple[str, str, str, str], list[float]] = {}
+    for record in records:
+        key, label = record.key, "" if record.variant["differences"] else str(record.variant["label"])
+        searched = key.protocol != key.unsearched_protocol
+        shown = record.status == "ok" and key.protocol_name == PROTOCOL and not searched
+        if shown and section_of(record) == "ranked" and (label, key.task) in bands:
+            row = (key.task, label, key.protocol, key.hardware)
+            seeds.setdefault(row, []).append(100 * seed_score(record).score)
+    rows: list[dict[str, Any]] = []
+    for (task, label, protocol, hardware), scores in sorted(seeds.items()):
+        values = bands[label, task]
+        low, high, mean = min(values), max(values), sum(scores) / len(scores)
+        place = "inside"
+        if mean < low:
+            place = f"{low - mean:.1f} points below"
+        elif mean > high:
+            place = f"{mean - high:.1f} points above"
+        each = ", ".join(f"{score:.1f}" for score in scores)
+        cells = (task, label, protocol, hardware, each, mean, low, high, len(values), place)
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+    return pd.DataFrame(rows, columns=[*COLUMNS])
+
+
+def published_bands(sources: Sequence[str] = SOURCES) -> dict[tuple[str, str], list[float]]:
+    """Return the accuracies in percent that ``sources`` report, by name of the model and task."""
+    frame = load_published()
+    own = frame[frame["file"].isin(sources) & (frame["metric"] == "accuracy") & frame["value"].notna()]
+    own = own[~own["flags"].str.contains("second-hand")]
+    return {(str(model), str(task)): [*group["value"]] for (model, task), group in own.groupby(["model", "task"])}
+
+
+def reproduction_sections(frame: pd.DataFrame) -> Iterator[Section]:
+    """Yield one table per task from the data of the layout ``reproduction``."""
+    import pandas as pd
+
+    for task, group in frame.groupby("task", sort=False):
+        rows = [
+            {
+                "model": row["model"],
+                "score": row["scores"],
+                "published": f"{row['band_low']:.1f} to {row['band_high']:.1f} ({row['sources']})",
+                "outcome": row["outcome"],
+                "hardware": row["hardware"],
+            }
+            for row in rows_of(group)
+        ]
+        yield Section(f"{task} · {group.iloc[0]['protocol']}", pd.DataFrame(rows), first_cost="hardware")
