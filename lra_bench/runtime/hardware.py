@@ -134,6 +134,10 @@ def resolve(options: HardwareOptions) -> Hardware:
 
     name = _device_name(options.device)
     precision = _precision(options.precision, name)
+    if _strategy(options) == "fsdp" and name == "cpu" and not shards_on_cpu():
+        raise UserError(
+            f"hardware.strategy=fsdp: torch {torch.__version__} cannot shard on a CPU; set hardware.strategy=ddp"
+        )
     return Hardware(
         device=torch.device(name),
         precision=precision,
@@ -146,6 +150,13 @@ def resolve(options: HardwareOptions) -> Hardware:
         deterministic=options.deterministic,
         accelerated=_accelerated(options, name, precision),
     )
+
+
+def shards_on_cpu() -> bool:
+    """Return whether this version of torch supports FSDP2 on a CPU; torch 2.6 lacks the events that it records."""
+    import torch
+
+    return hasattr(torch.cpu.Stream, "record_event")
 
 
 def single_process(options: HardwareOptions) -> HardwareOptions:

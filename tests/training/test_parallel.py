@@ -13,7 +13,15 @@ from torch import nn
 from lra_bench.cells.stages import largest
 from lra_bench.config.groups import option_files
 from lra_bench.contracts import UserError
-from lra_bench.runtime.hardware import Hardware, HardwareOptions, check_batch, processes_of, resolve, slug
+from lra_bench.runtime.hardware import (
+    Hardware,
+    HardwareOptions,
+    check_batch,
+    processes_of,
+    resolve,
+    shards_on_cpu,
+    slug,
+)
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
@@ -175,6 +183,12 @@ def test_more_processes_than_gpus_raise_user_error(monkeypatch):
         processes_of(parallel_options("ddp", 3, device="cuda"))
 
 
+def test_fsdp_on_a_cpu_needs_a_version_of_torch_that_supports_it(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "Stream", object)
+    with pytest.raises(UserError, match="cannot shard on a CPU; set hardware.strategy=ddp"):
+        resolve(parallel_options("fsdp", 2))
+
+
 def difference(found: dict, expected: dict) -> float:
     """Return the largest absolute difference between losses, gradient norms and validations of two runs."""
     assert found["tokens"] == expected["tokens"] and found["best_step"] == expected["best_step"]
@@ -197,12 +211,12 @@ def test_training_with_two_processes_equals_training_with_one(tmp_path):
     alone = {name: trained(Case(run, str(tmp_path / name))) for name, run in runs.items()}
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
-        ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), sharded=True),
-        ("parts", "interrupted"): Case(parts, str(tmp_path / "5"), sharded=True, stop_after=3),
+        ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), shards_on_cpu()),
+        ("parts", "interrupted"): Case(parts, str(tmp_path / "5"), shards_on_cpu(), stop_after=3),
         ("parts", "resumed"): Case(parts, str(tmp_path / "5")),
-        ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), sharded=True),
-        ("sgd", "interrupted"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True, stop_after=3),
-        ("sgd", "resumed"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True),
+        ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), shards_on_cpu()),
+        ("sgd", "interrupted"): Case(runs["sgd"], str(tmp_path / "7"), shards_on_cpu(), stop_after=3),
+        ("sgd", "resumed"): Case(runs["sgd"], str(tmp_path / "7"), shards_on_cpu()),
     }
     for (name, how), found in zip(cases, in_ranks(list(cases.values()), 2, tmp_path), strict=True):
         if how != "interrupted":
