@@ -24,10 +24,11 @@ COLUMNS = ("task", "model", "protocol", "hardware", "scores", "score", "band_low
 def reproduction(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
     """Return one row per model, task and hardware measured under ``small``, with the band of published scores.
 
-    ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band goes from the lowest to the highest accuracy that
-    the files ``SOURCES`` contain for a model of that name; numbers that a source quotes are left out. ``outcome`` is
-    ``inside`` if the mean of the seeds lies in the band, otherwise by how many points it lies ``above`` or ``below``.
-    Models without a published number, with other options, and modified protocols are left out.
+    ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band goes from the
+    lowest to the highest accuracy that the files ``SOURCES`` contain for a model of that name; numbers that a source
+    quotes are left out. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by how many
+    points it lies ``above`` or ``below``. Models without a published number, with other options, and modified protocols
+    are left out.
 
     Args:
         records: The records.

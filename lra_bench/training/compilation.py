@@ -83,8 +83,8 @@ class Compilation:
         return Compile(
             used=not self.failure and graphs > 0,
             graphs=graphs,
-            # The number of break locations in the code: torch's counter of breaks counts each time one is reached. Before
-            # torch 2.7 there is no list of locations, and distinct reasons are counted instead.
+            # The number of break locations in the code: torch's counter of breaks counts each time one is reached.
+            # Before torch 2.7 there is no list of locations, and distinct reasons are counted instead.
             graph_breaks=len(found["resumes"] or found["graph_break"]),
             uncompiled_functions=frames["total"] - frames["ok"],
             cache_hits=found["aot_autograd"]["autograd_cache_hit"] + found["inductor"]["fxgraph_cache_hit"],

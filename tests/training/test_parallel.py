@@ -185,7 +185,7 @@ def test_more_processes_than_gpus_raise_user_error(monkeypatch):
 
 def test_fsdp_on_a_cpu_needs_a_version_of_torch_that_supports_it(monkeypatch):
     monkeypatch.setattr(torch.cpu, "Stream", object)
-    with pytest.raises(UserError, match="cannot shard on a CPU; set hardware.strategy=ddp"):
+    with pytest.raises(UserError, match=r"cannot shard on a CPU; set hardware\.strategy=ddp"):
         resolve(parallel_options("fsdp", 2))
 
 
