@@ -1,0 +1,33 @@
+"""Read cases from standard input as JSON and write one line of JSON for each to standard output.
+
+A case is a list of overrides and a precision, such as ``[["task=listops", "model=mamba"], "bf16"]``.
+"""
+
+import json
+import sys
+import warnings
+
+from tests.support.pretended_card.device import add_card
+
+add_card()
+
+import torch  # noqa: E402
+
+from lra_bench.config.compose import hydra_context  # noqa: E402
+from lra_bench.config.group_cache import Loader  # noqa: E402
+from tests.support.pretended_card import stand_ins, steps  # noqa: E402
+
+
+def main() -> None:
+    """Run all cases."""
+    warnings.simplefilter("ignore")
+    stand_ins.install()
+    loader = Loader(None)
+    with hydra_context():
+        for overrides, precision in json.load(sys.stdin):
+            print(json.dumps(vars(steps.run_case(overrides, precision, loader))), flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

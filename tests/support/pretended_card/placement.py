@@ -1,0 +1,48 @@
+"""Move models and batches to fake tensors on the pretended card."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from lra_bench.contracts import Batch
+
+from .stand_ins import CARD
+
+
+def place(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
+    """Move parameters and buffers of ``model`` to the card, as ``Module.to`` does, and return it.
+
+    Other tensors that a module holds stay where they are, which is a mistake to find.
+    """
+    moved: dict[int, Tensor] = {}
+
+    def move(tensor: Tensor) -> Tensor:
+        if id(tensor) not in moved:
+            fake = FakeTensor(mode, tensor.detach().to("meta"), CARD)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            moved[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
+        return moved[id(tensor)]
+
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = move(tensor)
+        if isinstance(module, nn.RNNBase):
+            module._flat_weights = [getattr(module, name) for name in module._flat_weights_names]
+            module._flat_weight_refs = [None] * len(module._flat_weights)
+            module.flatten_parameters = lambda: None  # type: ignore[method-assign]
+    return model
+
+
+def place_batch(batch: Batch, mode: FakeTensorMode) -> Batch:
+    """Return the batch on the card, as ``Batch.to`` does."""
+    return batch._map(lambda tensor: FakeTensor(mode, tensor.to("meta"), CARD))
+
+
+def with_padding(batch: Batch) -> Batch:
+    """Return the batch with every second sequence shortened to 5/8 of its length."""
+    lengths = batch.lengths.clone()
+    lengths.view(lengths.shape[0], -1)[1::2] = max(1, batch.width * 5 // 8)
+    return Batch(lengths, batch.targets, batch.tokens, batch.values, batch.extra)
