@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from lra_bench.cells.cell import Cell
@@ -17,6 +20,12 @@ from lra_bench.records.schema import Record
 
 from .search import trials_folder
 from .status import UNRESOLVED, Planned, measured_here, place_of
+
+
+PRICED_COLUMNS = (
+    "task", "model", "protocol", "precision", "length", "batch_size", "launches", "gigabytes", "seconds",
+)  # fmt: skip
+"""Columns of ``priced_steps.csv``: the training steps that ``benchmarks.price_grid`` priced for a GPU."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,29 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
         if found := [_scaled(record, cell) for record in here if fits(record)]:
             count = f"{len(found)} record{'s' if len(found) > 1 else ''}"
             return Estimate(statistics.median(found), f"{count} of {name}")
+    if (seconds := priced_training_seconds(cell)) is not None:
+        return Estimate(seconds, "training alone, from counted launches and bytes, not measured")
     return Estimate(None, "no record of this task and protocol on this machine")
+
+
+def priced_training_seconds(cell: Cell) -> float | None:
+    """Return the estimated seconds of training on a GPU from ``priced_steps.csv``; None if the cell is not in it.
+
+    It holds for the sizes of the protocol, in bf16 on one device of the class of an H200, and contains no evaluation.
+    """
+    on_gpu = cell.config.hardware.device == "cuda" or not cell.key.hardware.startswith(("cpu", UNRESOLVED))
+    if not on_gpu or any(not name.startswith("train.steps") for name in cell.modified):
+        return None
+    seconds = _priced_steps().get((cell.key.task, cell.key.model, cell.key.unsearched_protocol))
+    return None if seconds is None else seconds * cell.config.train.steps
+
+
+@functools.cache
+def _priced_steps() -> dict[tuple[str, str, str], float]:
+    """Return the seconds of a step by task, model and protocol."""
+    file = resources.files("lra_bench.grid") / "priced_steps.csv"
+    with file.open(encoding="utf-8") as rows:
+        return {(row["task"], row["model"], row["protocol"]): float(row["seconds"]) for row in csv.DictReader(rows)}
 
 
 def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:

@@ -90,3 +90,12 @@ def test_the_total_is_divided_by_the_number_of_workers():
 @pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (89, "89 s"), (720, "12 min"), (12_240, "3.4 h")])
 def test_durations_are_formatted_in_their_unit(seconds, words):
     assert format_duration(seconds) == words
+
+
+def test_cells_on_a_gpu_without_records_have_the_priced_time_of_training():
+    priced = cell(5000, task="listops", model="transformer", protocol="small-v2", hardware="h200-bf16")
+    found = estimate(priced, [])
+    assert found.seconds == pytest.approx(5000 * 0.001296) and "not measured" in str(found)
+    assert estimate(cell(5000, task="listops", model="transformer", protocol="small-v2"), []).seconds is None
+    modified = dataclasses.replace(priced, modified=("backbone.width",))
+    assert estimate(modified, []).seconds is None
