@@ -127,7 +127,7 @@ def checks(session: Session) -> Iterator[Item]:
 
 
 def speed(session: Session) -> Iterator[Item]:
-    """Step C: the step benchmark of slow systems beside full attention, then cells of ``small`` while time is left."""
+    """Step C: the step benchmark of slow systems next to full attention, then cells of ``small`` while time is left."""
     lengths = "[64,128]" if session.tiny else "[1024,4096]"
     size = ("protocol=smoke",) if session.tiny else ("protocol=base", "measure.speed_seconds=0.5")
     names = ["mamba", "performer"] if session.tiny else [*SLOW, *COMPARED]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.price_grid reproduction
 
-Each combination of task and model is priced as by ``benchmarks.price_step``, with the longest rows and the batch size of
-its recipe, and written to ``lra_bench/grid/priced_steps.csv``, which replaces the previous file.
+Each combination of task and model is priced as by ``benchmarks.price_step``, with the longest rows and the batch size
+of its recipe, and written to ``lra_bench/grid/priced_steps.csv``, which replaces the previous file.
 """
 
 from __future__ import annotations

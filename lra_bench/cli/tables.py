@@ -28,7 +28,7 @@ def leaderboard(
         str | None,
         typer.Option(
             help="long (default): a row per task; wide: a column per task; published: numbers from papers; "
-            "reproduction: small beside published numbers"
+            "reproduction: small next to published numbers"
         ),
     ] = None,
     format: Annotated[

@@ -21,7 +21,6 @@ from lra_bench.records.schema import Record
 from .search import trials_folder
 from .status import UNRESOLVED, Planned, measured_here, place_of
 
-
 PRICED_COLUMNS = (
     "task", "model", "protocol", "precision", "length", "batch_size", "launches", "gigabytes", "seconds",
 )  # fmt: skip

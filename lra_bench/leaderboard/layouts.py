@@ -85,7 +85,7 @@ LAYOUTS = {
         "reproduction",
         "Reproduction of published scores",
         "Scores of the protocol small, whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902), one "
-        "per seed, beside the lowest and the highest accuracy that papers with this set-up report for the model, and "
+        "per seed, next to the lowest and the highest accuracy that papers with this set-up report for the model, and "
         "the number of these papers. The papers chose their weights and sometimes their lengths differently, so rows "
         "are not ranked; a score outside the band asks for an explanation.",
     ),

@@ -1,4 +1,4 @@
-"""Measured scores beside the band of scores that papers report for the same model, task and set-up."""
+"""Measured scores next to the band of scores that papers report for the same model, task and set-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of ``small`` beside the band of published scores: which rows are shown and where they lie."""
+"""Scores of ``small`` next to the band of published scores: which rows are shown and where they lie."""
 
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.reproduction import published_bands
