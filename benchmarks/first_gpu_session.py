@@ -181,7 +181,7 @@ def run_items(session: Session, items: Sequence[Item], until: float) -> None:
             with lock:
                 write_line(session.results_file, result)
                 say(f"  {item.step} {item.name}: {result['status']} after {result['seconds']:.0f} s")
-                advance()
+                advance(1)
 
         together = [item for item in left if item.together]
         with ThreadPoolExecutor(max(1, len(together))) as pool:
@@ -249,7 +249,7 @@ def run_systems(session: Session, until: float) -> None:
         def record(result: dict[str, Any]) -> None:
             with lock:
                 write_line(session.results_file, {"step": "B", "item": result["system"], **result})
-                advance()
+                advance(1)
 
         def shard(names: list[str]) -> None:
             while names and time.monotonic() < until:

@@ -30,7 +30,7 @@ def test_score_is_inside_above_or_below_its_band():
     (section,) = REPRODUCTION.sections(frame.reset_index())
     shown = section.table.set_index("model").loc["Transformer"]
     assert section.title == "listops · small-v2"
-    assert shown["published"] == "36.0 to 38.4 (4)" and shown["score"].count(",") == 1
+    assert shown["published"] == "36.0 to 38.4 (4)" and str(shown["score"]).count(",") == 1
 
 
 def test_other_protocols_variants_models_and_failed_cells_are_left_out():

@@ -28,7 +28,7 @@ def place(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
                 if tensor is not None:
-                    held[name] = move(tensor)
+                    held[name] = move(tensor)  # type: ignore[assignment]
         if isinstance(module, nn.RNNBase):
             module._flat_weights = [getattr(module, name) for name in module._flat_weights_names]
             module._flat_weight_refs = [None] * len(module._flat_weights)

@@ -38,7 +38,7 @@ def _answer_for_the_driver() -> None:
     for module in (torch.cuda.amp.common, torch.amp.autocast_mode):
         vars(module)["amp_definitely_not_available"] = lambda: False
     # Otherwise FakeTensorMode initialises a device that torch.cuda reports as available.
-    FakeTensorMode.avoid_device_init = True
+    FakeTensorMode.avoid_device_init = True  # type: ignore[method-assign, assignment]
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "is_bf16_supported": lambda *_, **__: True,
