@@ -1,4 +1,4 @@
-"""The first half hour on a CUDA device: checks, every system, speed, and cells, in steps of at most ten minutes.
+"""Check and measure the project on a CUDA device in half an hour: attention, every system, speed, and whole cells.
 
 Run from the repository, with the package and its test dependencies on the import path:
 
@@ -6,10 +6,13 @@ Run from the repository, with the package and its test dependencies on the impor
     python -m benchmarks.first_gpu_session --output gpu-session --steps A,B  # some of them
     python -m benchmarks.first_gpu_session --output trial --device cpu --tiny
 
-Each item of a step is a process of its own with a time limit. Its result is one line of ``<output>/items.jsonl``, what
-it printed is in ``<output>/logs``, and cells write records to ``<output>/results``. Items that ended well are not
-repeated, so the same command resumes an interrupted session, and a second run repeats what failed. ``docs/gpu.md``
-describes the plan and how to read the results.
+Step A checks attention, the memory limit and the tests that need a GPU; B trains every system for three steps and
+compares its logits with those on the CPU; C measures speed and trains cells of the protocol ``small``; D runs several
+cells at the same time, and a compiled, an accelerated and an energy-measuring cell.
+
+Each item of a step runs in its own process with a time limit. Its result is a line of ``<output>/items.jsonl``, its
+output is in ``<output>/logs``, and records of cells are in ``<output>/results``. The same command resumes an
+interrupted session: it skips items with the status ``ok`` or ``incompatible`` and runs all others again.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +36,16 @@ from lra_bench.progress import bar, say
 
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = {"A": 5.0, "B": 6.0, "C": 8.0, "D": 6.0}
-"""Time of each step, in the order of the plan; what is left of the session can repeat what failed."""
+"""Time limit of each step in minutes."""
 SHARDS = 4
-"""Processes among which the systems of step B are divided."""
+"""Number of processes that run the systems of step B on a GPU."""
 SYSTEM_SECONDS = 60.0
 """Time limit of one system in step B."""
 SLOW = (
     "score_additive", "sac", "b2s6", "forgetting", "mamba", "predictive", "pattern_guided", "gaussian_transformer",
     "local_gaussian", "synthesizer_factorised_dense", "capsule_em", "camtl", "rwkv7",
 )  # fmt: skip
-"""Systems whose step needs most launches or memory traffic, the slowest first."""
+"""Systems with the highest estimates of ``benchmarks.step_cost``."""
 COMPARED = ("performer", "s4")
 TRAINED = ("transformer", "nystrom", "linformer", "performer")
 TAIL = 2000
@@ -57,8 +61,7 @@ class Item:
         name: Name within the step; the same item of a later run has the same name.
         command: Arguments of the Python interpreter.
         seconds: Time limit.
-        together: Whether it may run at the same time as the other items of its step that may.
-        environment: Additional environment variables.
+        together: Whether it runs at the same time as the other items of its step with this flag.
     """
 
     step: str
@@ -66,12 +69,11 @@ class Item:
     command: tuple[str, ...]
     seconds: float
     together: bool = False
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where a session writes, on which device, and whether sizes are tiny."""
+    """Options of a session: output folder, device, tiny sizes, and the task of the cells in step C."""
 
     output: Path
     device: str
@@ -84,7 +86,7 @@ class Session:
         return self.output / "items.jsonl"
 
     def finished(self) -> set[tuple[str, str]]:
-        """Return step and name of the items that ended well."""
+        """Return step and name of the items with the status ``ok`` or ``incompatible``."""
         return {
             (line["step"], line["item"])
             for line in read_lines(self.results_file)
@@ -93,13 +95,12 @@ class Session:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file of lines; an incomplete last line is skipped."""
+    """Return the JSON objects of the lines of a file; other lines are skipped, such as an incomplete last one."""
     found = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        with suppress(json.JSONDecodeError):
+            if isinstance(value := json.loads(line), dict):
+                found.append(value)
     return found
 
 
@@ -109,14 +110,18 @@ def probe(name: str, session: Session, *more: str) -> tuple[str, ...]:
 
 
 def bench(session: Session, *overrides: str) -> tuple[str, ...]:
-    """Return the command of cells; its records are in the results folder of the session."""
-    hardware = () if any(each.startswith("hardware=") for each in overrides) else (f"hardware={session.device}",)
-    common = ("tracker=none", *hardware, *overrides, "--results", str(session.output / "results"))
-    return ("-m", "lra_bench.cli.main", "bench", *common)
+    """Return the command ``lra-bench bench`` on the device and with the results folder of the session."""
+    return lra_bench("bench", session, *overrides)
+
+
+def lra_bench(command: str, session: Session, *overrides: str) -> tuple[str, ...]:
+    """Return a command of ``lra-bench`` on the device and with the results folder of the session."""
+    common = ("tracker=none", f"hardware={session.device}", *overrides, "--results", str(session.output / "results"))
+    return ("-m", "lra_bench.cli.main", command, *common)
 
 
 def checks(session: Session) -> Iterator[Item]:
-    """Step A: versions, known faults of attention, the memory limit, and the tests that need a card."""
+    """Yield step A: versions, known faults of attention, the memory limit, and the tests that need a GPU."""
     yield Item("A", "versions", probe("versions", session), 60)
     yield Item("A", "masked attention", probe("masked_attention", session), 60)
     yield Item("A", "hidden rows", probe("hidden_rows", session), 60)
@@ -127,7 +132,7 @@ def checks(session: Session) -> Iterator[Item]:
 
 
 def speed(session: Session) -> Iterator[Item]:
-    """Step C: the step benchmark of slow systems next to full attention, then cells of ``small`` while time is left."""
+    """Yield step C: profiles of slow systems relative to full attention, then cells of ``small``."""
     lengths = "[64,128]" if session.tiny else "[1024,4096]"
     size = ("protocol=smoke",) if session.tiny else ("protocol=base", "measure.speed_seconds=0.5")
     names = ["mamba", "performer"] if session.tiny else [*SLOW, *COMPARED]
@@ -140,15 +145,14 @@ def speed(session: Session) -> Iterator[Item]:
             f"measure.speed_lengths={lengths}",
             "measure.energy=false",
         )
-        profile = ("-m", "lra_bench.cli.main", "profile", f"hardware={session.device}", "tracker=none", *overrides)
-        yield Item("C", f"profile {group}", (*profile, "--results", str(session.output / "results")), 150)
+        yield Item("C", f"profile {group}", lra_bench("profile", session, *overrides), 150)
     cell = ("protocol=smoke",) if session.tiny else ("protocol=small", "measure.speed_lengths=[]")
     for name in TRAINED[: 1 if session.tiny else None]:
         yield Item("C", f"train {name}", bench(session, f"task={session.train_task}", f"model={name}", *cell), 400)
 
 
 def cells(session: Session) -> Iterator[Item]:
-    """Step D: four cells at the same time on one card, then a compiled, an accelerated and a metered one."""
+    """Yield step D: four cells at the same time on one GPU, then cells with compilation, accelerated kernels, energy."""
     smoke = ("protocol=smoke", "measure.energy=false")
     for name in ("transformer", "performer", "mamba2", "s4d"):
         yield Item("D", f"cell {name}", bench(session, "task=listops", f"model={name}", *smoke), 150, together=True)
@@ -164,11 +168,11 @@ def cells(session: Session) -> Iterator[Item]:
 
 
 PLAN = {"A": checks, "C": speed, "D": cells}
-"""The items of each step; step B, all systems, is divided into shards instead."""
+"""Functions that yield the items of each step; ``run_systems`` runs step B."""
 
 
 def run_items(session: Session, items: Sequence[Item], until: float) -> None:
-    """Run the items that have not ended well yet, until the monotonic time ``until``."""
+    """Run the items that are not finished, until ``time.monotonic()`` is ``until``."""
     done = session.finished()
     left = [item for item in items if (item.step, item.name) not in done]
     if not left:
@@ -192,7 +196,7 @@ def run_items(session: Session, items: Sequence[Item], until: float) -> None:
 
 
 def run_item(session: Session, item: Item, until: float) -> dict[str, Any]:
-    """Run one process and return its result; it is ``not started`` if no time is left."""
+    """Run an item and return its result, with the status ``not started`` if less than five seconds are left."""
     limit = min(item.seconds, until - time.monotonic())
     line: dict[str, Any] = {"step": item.step, "item": item.name, "command": ["python", *item.command]}
     if limit < 5:
@@ -201,14 +205,14 @@ def run_item(session: Session, item: Item, until: float) -> dict[str, Any]:
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with log.open("w") as out:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **item.environment}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             [sys.executable, *item.command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, env=environment
         )
         try:
             code: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
-            # SIGTERM first, so that a cell writes its checkpoint and record.
+            # Send SIGTERM before SIGKILL, so that a cell can write its checkpoint and record.
             process.terminate()
             try:
                 process.wait(15)
@@ -217,10 +221,8 @@ def run_item(session: Session, item: Item, until: float) -> dict[str, Any]:
                 process.wait()
             code = None
     status = "timeout" if code is None else "ok" if code == 0 else "failed"
-    text = log.read_text(errors="replace")
-    found = [json.loads(each) for each in text.splitlines() if each.startswith("{") and each.endswith("}")]
-    seconds = round(time.monotonic() - started, 1)
-    return {**line, "status": status, "code": code, "seconds": seconds, "found": found, "tail": text[-TAIL:]}
+    seconds, tail = round(time.monotonic() - started, 1), log.read_text(errors="replace")[-TAIL:]
+    return {**line, "status": status, "code": code, "seconds": seconds, "found": read_lines(log), "tail": tail}
 
 
 def write_line(path: Path, result: dict[str, Any]) -> None:
@@ -232,9 +234,10 @@ def write_line(path: Path, result: dict[str, Any]) -> None:
 
 
 def run_systems(session: Session, until: float) -> None:
-    """Step B: run every system in ``SHARDS`` processes at the same time; a process that dies is started again.
+    """Run step B: every system, on a GPU in ``SHARDS`` processes at the same time.
 
-    The system during which a process died or exceeded ``SYSTEM_SECONDS`` has the status ``crashed`` or ``timeout``.
+    If a process crashes, or a system takes longer than ``SYSTEM_SECONDS``, the system gets the status ``crashed`` or
+    ``timeout``, and another process runs the remaining systems.
     """
     done = session.finished()
     names = [row["name"] for row in options("models")]
@@ -259,7 +262,7 @@ def run_systems(session: Session, until: float) -> None:
 
 
 def _run_shard(session: Session, names: list[str], until: float, record: Any) -> int:
-    """Run one process over ``names``, record its results, and return for how many systems there is one."""
+    """Run systems in one process and record their results; return how many of ``names`` need not run any more."""
     small = ("--protocol", "smoke", "--length", "64") if session.tiny else ()
     command = probe("systems", session, "--systems", ",".join(names), *small)
     process = subprocess.Popen(
@@ -299,7 +302,7 @@ def _run_shard(session: Session, names: list[str], until: float, record: Any) ->
 
 
 def summary(session: Session) -> list[str]:
-    """Return one line per step with the number of items of each status, and the items that did not end well."""
+    """Return a line per step with the number of items of each status, and a line per item that failed."""
     latest = {(line["step"], line["item"]): line for line in read_lines(session.results_file)}
     lines = []
     for step in MINUTES:
@@ -314,8 +317,15 @@ def summary(session: Session) -> list[str]:
     return lines
 
 
+def cuda_is_available() -> bool:
+    """Return whether torch finds a CUDA device."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def main() -> int:
-    """Run the steps that were asked for."""
+    """Run the requested steps."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", default=",".join(MINUTES), help="letters with commas (default: %(default)s)")
@@ -327,6 +337,8 @@ def main() -> int:
     steps = asked.steps.split(",")
     if unknown := [step for step in steps if step not in MINUTES]:
         parser.error(f"--steps {','.join(unknown)}: choose among {','.join(MINUTES)}")
+    if asked.device == "cuda" and not cuda_is_available():
+        parser.error("--device cuda: no CUDA device is available here; set --device cpu --tiny to test the session")
     session = Session(asked.output.absolute(), asked.device, asked.tiny, "listops" if asked.tiny else asked.train_task)
     session.output.mkdir(parents=True, exist_ok=True)
     for step in steps:

@@ -1,10 +1,10 @@
-"""Checks of a CUDA device that print one JSON object per line; ``benchmarks.first_gpu_session`` runs them.
+"""Check a CUDA device and print one JSON object per line; ``benchmarks.first_gpu_session`` runs these checks.
 
-Run one alone from the repository: ``python -m benchmarks.gpu_probes systems --systems mamba,s4 [--device cpu]``
+Run one of them from the repository: ``python -m benchmarks.gpu_probes systems --systems mamba,s4 [--device cpu]``
 
-``versions`` prints the software and the card, ``masked_attention`` looks for NaN in the gradients of fused attention,
-``hidden_rows`` calls each back-end with queries that see no key, ``systems`` trains each system for three steps and
-compares its logits with those of single precision on the CPU.
+``versions`` prints versions of software and properties of the GPU. ``masked_attention`` counts NaN in gradients of
+fused attention, and ``hidden_rows`` in outputs for queries whose keys are all masked. ``systems`` trains each system
+for three steps and compares its logits with those in single precision on the CPU.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import Batch, UserError
 from lra_bench.profiling.bench import model_at
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch
-from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, first_line, resolve
 from lra_bench.training.evaluation import evaluating
 from lra_bench.training.loop import after_step, forward_backward, stepped_modules
 from lra_bench.training.optimizer import Optimizer
+from tests.support.fake_cuda.placement import with_padding
 
 PACKAGES = ("torch", "triton", "numpy", "numba", "flash-linear-attention", "datasets", "hydra-core", "nvidia-ml-py")
 BACKENDS = {
@@ -47,12 +48,10 @@ BACKENDS = {
 }
 STEPS = 3
 BATCH_SIZE = 4
-PADDED_FRACTION = 5 / 8
-"""Length of every second row relative to the others."""
 
 
 def versions(_: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the versions of packages and, with a card, its name, memory and libraries."""
+    """Yield the versions of packages and, if there is a GPU, its name, memory and libraries."""
     found: dict[str, Any] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -62,7 +61,7 @@ def versions(_: argparse.Namespace) -> Iterator[dict[str, Any]]:
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
         found |= {
-            "card": properties.name,
+            "gpu": properties.name,
             "memory_bytes": properties.total_memory,
             "capability": f"{properties.major}.{properties.minor}",
             "cuda": torch.version.cuda,
@@ -72,14 +71,14 @@ def versions(_: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def masked_attention(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield, per back-end, how many gradients of the queries are NaN where all scores of a row are far below zero.
+    """Yield the number of NaN in the gradients of the queries for each back-end, with scores far below zero.
 
     A fault of cuDNN's attention was reported for masks in 16 bits if the number of keys is 64 modulo 128 and the
     logarithm of a row's sum of exponentials is below −88.7 (pytorch issue 196678).
     """
     torch.manual_seed(0)
     kind = torch.float32 if asked.device == "cpu" else torch.bfloat16
-    q, k, v = (torch.randn(2, 2, keys, 64, device=asked.device, dtype=kind) for keys in (192, 192, 192))
+    q, k, v = (torch.randn(2, 2, 192, 64, device=asked.device, dtype=kind) for _ in range(3))
     k = k + 12.0
     q = (q - 12.0).requires_grad_()
     mask = torch.ones(2, 1, 1, 192, dtype=torch.bool, device=asked.device)
@@ -89,7 +88,7 @@ def masked_attention(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def hidden_rows(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield, per back-end, how many outputs and gradients are NaN if a mask hides all keys of some queries."""
+    """Yield the number of NaN in outputs and gradients for each back-end, with queries whose keys are all masked."""
     torch.manual_seed(0)
     kind = torch.float32 if asked.device == "cpu" else torch.bfloat16
     q, k, v = (torch.randn(2, 2, 128, 64, device=asked.device, dtype=kind) for _ in range(3))
@@ -101,7 +100,7 @@ def hidden_rows(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _attention_calls(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """Yield torch's own choice of a back-end, and each back-end alone."""
+    """Yield names and calls of attention: with the back-end that torch selects, and with each back-end."""
 
     def call(backends: list[SDPBackend] | None) -> Tensor:
         with contextlib.nullcontext() if backends is None else sdpa_kernel(backends):
@@ -113,23 +112,23 @@ def _attention_calls(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Iterator[
 
 
 def _nan_counts(run: Callable[[], Tensor], q: Tensor) -> dict[str, Any]:
-    q.grad = None
+    """Run a call and its backward pass; return the number of NaN in its outputs and in the gradient of q."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             o = run()
-            o.float().square().sum().backward()
-    except RuntimeError as error:  # a back-end that does not support the call
+            (gradient,) = torch.autograd.grad(o.float().square().sum(), q)
+    except RuntimeError as error:  # the back-end does not support the call
         return {"status": "refused", "reason": str(error).splitlines()[0][:200]}
-    gradient = getattr(q, "grad")  # noqa: B009 - mypy takes the None above for its value
     return {"status": "ok", "nan_outputs": int(o.isnan().sum()), "nan_gradients": int(gradient.isnan().sum())}
 
 
 def systems(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield, per system, the outcome of three training steps on padded rows and the agreement of its logits.
+    """Yield the results of three training steps on padded rows for each system, and the differences of its logits.
 
-    ``relative_difference`` is the largest difference of the logits after training from those of single precision on
-    the CPU, divided by the largest of these, for the given precision and for ``fp32`` on the same device.
+    ``waits`` is the number of synchronisations with the GPU in the last step. ``relative_difference`` is the largest
+    difference of the logits after training from those in single precision on the CPU, divided by the largest of these,
+    for the given precision and for ``fp32`` on the same device.
     """
     hardware = resolve(HardwareOptions(device=asked.device, precision=asked.precision, threads=asked.threads))
     hardware.apply()
@@ -143,7 +142,7 @@ def systems(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             except UserError as error:
                 found = {"status": "incompatible", "reason": str(error)}
             except Exception as error:
-                found = {"status": "failed", "reason": f"{type(error).__name__}: {str(error).splitlines()[:1]}"[:300]}
+                found = {"status": "failed", "reason": f"{type(error).__name__}: {first_line(error)}"[:300]}
             yield {"system": name, **found, "seconds": round(time.perf_counter() - started, 2)}
 
 
@@ -152,23 +151,18 @@ def system_steps(config: CellConfig, hardware: Hardware, length: int) -> dict[st
     spec = spec_at(build_task(config).spec, length)
     torch.manual_seed(config.seed)
     model = model_at(config, spec, length)
-    batch = padded(synthetic_batch(spec, BATCH_SIZE, length, "cpu", config.seed))
+    batch = with_padding(synthetic_batch(spec, BATCH_SIZE, length, "cpu", config.seed))
     hardware.place(model)
-    on_card = hardware.device.type == "cuda"
-    if on_card:
+    on_gpu = hardware.device.type == "cuda"
+    if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    optimizer, stepped, memory, seconds, waits = (
-        Optimizer(model, config.train, hardware),
-        stepped_modules(model),
-        None,
-        [],
-        0,
-    )
+    optimizer, stepped = Optimizer(model, config.train, hardware), stepped_modules(model)
+    memory, seconds, waits = None, [], 0
     model.train()
     for step in range(STEPS):
         hardware.synchronize()
         began = time.perf_counter()
-        with counted_waits(on_card) as warned:
+        with counted_waits(on_gpu) as warned:
             loss, memory, statistics = forward_backward(model, batch, optimizer, hardware, memory)
             norm = optimizer.step(step)
             after_step(stepped, step, statistics)
@@ -180,9 +174,9 @@ def system_steps(config: CellConfig, hardware: Hardware, length: int) -> dict[st
         "status": "ok" if finite else "not finite",
         "loss": float(loss),
         "gradient_norm": float(norm),
-        "waits": waits if on_card else None,
+        "waits": waits if on_gpu else None,
         "milliseconds": round(1000 * sorted(seconds)[len(seconds) // 2], 2),
-        "peak_bytes": torch.cuda.max_memory_allocated() if on_card else None,
+        "peak_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
     }
     exact = logits_of(copy.deepcopy(model).to("cpu"), batch, contextlib.nullcontext())
     scale = float(exact.abs().max()) or 1.0
@@ -192,15 +186,11 @@ def system_steps(config: CellConfig, hardware: Hardware, length: int) -> dict[st
     return found
 
 
-def padded(batch: Batch) -> Batch:
-    """Return the batch with every second row shortened to ``PADDED_FRACTION`` of its length."""
-    lengths = batch.lengths.clone()
-    lengths.view(lengths.shape[0], -1)[1::2] = max(1, int(int(batch.lengths.max()) * PADDED_FRACTION))
-    return Batch(lengths, batch.targets, batch.tokens, batch.values, batch.extra)
-
-
 def logits_of(model: nn.Module, batch: Batch, context: contextlib.AbstractContextManager[Any]) -> Tensor:
-    """Return the logits in evaluation mode of real tokens; seeded, because some systems sample in evaluation."""
+    """Return the logits in evaluation mode, without those of padding.
+
+    The seed is fixed, because some systems sample in evaluation.
+    """
     torch.manual_seed(0)
     with evaluating(model), context:
         logits: Tensor = model(batch).logits
@@ -211,9 +201,9 @@ def logits_of(model: nn.Module, batch: Batch, context: contextlib.AbstractContex
 
 
 @contextlib.contextmanager
-def counted_waits(on_card: bool) -> Iterator[list[warnings.WarningMessage]]:
-    """Record torch's warnings about operations that wait for the card; an empty list without one."""
-    if not on_card:
+def counted_waits(on_gpu: bool) -> Iterator[list[warnings.WarningMessage]]:
+    """Record torch's warnings about operations that synchronise with the GPU; an empty list on a CPU."""
+    if not on_gpu:
         yield []
         return
     torch.cuda.set_sync_debug_mode("warn")

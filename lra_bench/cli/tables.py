@@ -28,11 +28,14 @@ def leaderboard(
         str | None,
         typer.Option(
             help="long (default): a row per task; wide: a column per task; published: numbers from papers; "
-            "reproduction: small next to published numbers"
+            "reproduction: protocol small compared with published numbers"
         ),
     ] = None,
     format: Annotated[
-        str, typer.Option(help="terminal, markdown, latex, csv, json, or html (a page with all layouts)")
+        str,
+        typer.Option(
+            help="terminal, markdown, latex, csv, json, or html (a page with the layouts long, wide and published)"
+        ),
     ] = "terminal",
     columns: Annotated[
         str | None, typer.Option(help="Headings of the columns to show, such as score,floor,parameters; default: all")

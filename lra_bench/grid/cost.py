@@ -21,10 +21,10 @@ from lra_bench.records.schema import Record
 from .search import trials_folder
 from .status import UNRESOLVED, Planned, measured_here, place_of
 
-PRICED_COLUMNS = (
+STEP_COST_COLUMNS = (
     "task", "model", "protocol", "precision", "length", "batch_size", "launches", "gigabytes", "seconds",
 )  # fmt: skip
-"""Columns of ``priced_steps.csv``: the training steps that ``benchmarks.price_grid`` priced for a GPU."""
+"""Columns of ``gpu_step_costs.csv``, the training steps on a GPU that ``benchmarks.grid_cost`` estimates."""
 
 
 @dataclass(frozen=True)
@@ -76,27 +76,32 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
         if found := [_scaled(record, cell) for record in here if fits(record)]:
             count = f"{len(found)} record{'s' if len(found) > 1 else ''}"
             return Estimate(statistics.median(found), f"{count} of {name}")
-    if (seconds := priced_training_seconds(cell)) is not None:
-        return Estimate(seconds, "training alone, from counted launches and bytes, not measured")
+    if (seconds := training_seconds_on_gpu(cell)) is not None:
+        return Estimate(seconds, "training only, estimated from launches and bytes")
     return Estimate(None, "no record of this task and protocol on this machine")
 
 
-def priced_training_seconds(cell: Cell) -> float | None:
-    """Return the estimated seconds of training on a GPU from ``priced_steps.csv``; None if the cell is not in it.
+def training_seconds_on_gpu(cell: Cell) -> float | None:
+    """Return the training time of a cell on one GPU in seconds, estimated from the costs in ``gpu_step_costs.csv``.
 
-    It holds for the sizes of the protocol, in bf16 on one device of the class of an H200, and contains no evaluation.
+    The costs are those of the protocol's sizes in bf16 at rates of a Hopper GPU, without validation and the optimizer.
+    None if the file does not contain the cell, or if the cell runs on a CPU, on several GPUs, in another precision or
+    with other sizes.
     """
-    on_gpu = cell.config.hardware.device == "cuda" or not cell.key.hardware.startswith(("cpu", UNRESOLVED))
-    if not on_gpu or any(not name.startswith("train.steps") for name in cell.modified):
+    options = cell.config.hardware
+    on_gpu = options.device == "cuda" or not cell.key.hardware.startswith(("cpu", UNRESOLVED))
+    if not on_gpu or set(cell.modified) - {"train.steps"}:
         return None
-    seconds = _priced_steps().get((cell.key.task, cell.key.model, cell.key.unsearched_protocol))
+    if options.precision not in ("auto", "bf16") or options.strategy != "none":
+        return None
+    seconds = _step_seconds().get((cell.key.task, cell.key.model, cell.key.unsearched_protocol))
     return None if seconds is None else seconds * cell.config.train.steps
 
 
 @functools.cache
-def _priced_steps() -> dict[tuple[str, str, str], float]:
+def _step_seconds() -> dict[tuple[str, str, str], float]:
     """Return the seconds of a step by task, model and protocol."""
-    file = resources.files("lra_bench.grid") / "priced_steps.csv"
+    file = resources.files("lra_bench.grid") / "gpu_step_costs.csv"
     with file.open(encoding="utf-8") as rows:
         return {(row["task"], row["model"], row["protocol"]): float(row["seconds"]) for row in csv.DictReader(rows)}
 

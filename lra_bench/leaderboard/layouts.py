@@ -86,8 +86,8 @@ LAYOUTS = {
         "Reproduction of published scores",
         "Scores of the protocol small, whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902), one "
         "per seed, next to the lowest and the highest accuracy that papers with this set-up report for the model, and "
-        "the number of these papers. The papers chose their weights and sometimes their lengths differently, so rows "
-        "are not ranked; a score outside the band asks for an explanation.",
+        "the number of these papers. Rows are not ranked, because the papers select weights, and in part input "
+        "lengths, in other ways.",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Measured scores next to the band of scores that papers report for the same model, task and set-up."""
+"""Compare measured scores with the range of scores that papers report for the same model, task and set-up."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COLUMNS = ("task", "model", "protocol", "hardware", "scores", "score", "band_low
 
 
 def reproduction(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
-    """Return one row per model, task and hardware measured under ``small``, with the band of published scores.
+    """Return one row per model, task and hardware measured under ``small``, with the band of published accuracies.
 
     ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band goes from the
-    lowest to the highest accuracy that the files ``SOURCES`` contain for a model of that name; numbers that a source
-    quotes are left out. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by how many
-    points it lies ``above`` or ``below``. Models without a published number, with other options, and modified protocols
-    are left out.
+    lowest to the highest accuracy that the files ``SOURCES`` contain for the name of the model, without numbers that a
+    source quotes from another. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by how
+    many points it lies ``above`` or ``below``. Models without a published number, with other options, and modified
+    protocols are left out.
 
     Args:
         records: The records.
@@ -49,13 +49,13 @@ def reproduction(records: Iterable[Record], against: str | None = None) -> pd.Da
     for (task, label, protocol, hardware), scores in sorted(seeds.items()):
         values = bands[label, task]
         low, high, mean = min(values), max(values), sum(scores) / len(scores)
-        place = "inside"
+        outcome = "inside"
         if mean < low:
-            place = f"{low - mean:.1f} points below"
+            outcome = f"{low - mean:.1f} points below"
         elif mean > high:
-            place = f"{mean - high:.1f} points above"
+            outcome = f"{mean - high:.1f} points above"
         each = ", ".join(f"{score:.1f}" for score in scores)
-        cells = (task, label, protocol, hardware, each, mean, low, high, len(values), place)
+        cells = (task, label, protocol, hardware, each, mean, low, high, len(values), outcome)
         rows.append(dict(zip(COLUMNS, cells, strict=True)))
     return pd.DataFrame(rows, columns=[*COLUMNS])
 

@@ -84,7 +84,7 @@ class Compilation:
             used=not self.failure and graphs > 0,
             graphs=graphs,
             # The number of break locations in the code: torch's counter of breaks counts each time one is reached.
-            # Before torch 2.7 there is no list of locations, and distinct reasons are counted instead.
+            # torch 2.6 does not list the locations; distinct reasons are counted if there is no list.
             graph_breaks=len(found["resumes"] or found["graph_break"]),
             uncompiled_functions=frames["total"] - frames["ok"],
             cache_hits=found["aot_autograd"]["autograd_cache_hit"] + found["inductor"]["fxgraph_cache_hit"],

@@ -1,4 +1,4 @@
-"""The session on a card: items are limited in time and resumed, and a process that dies costs one system only."""
+"""The GPU session: time limits of items, resuming, and processes that crash or hang."""
 
 import json
 import sys
@@ -54,7 +54,7 @@ def test_incomplete_last_line_is_ignored(session):
     assert session.finished() == {("A", "x")}
 
 
-def test_process_that_dies_is_started_again_after_the_system_that_it_died_in(session, monkeypatch):
+def test_crash_of_a_process_affects_one_system(session, monkeypatch):
     child = (
         "import json, os, sys\n"
         "for name in sys.argv[1].split(','):\n"
@@ -83,6 +83,15 @@ def test_system_that_hangs_is_stopped(session, monkeypatch):
     monkeypatch.setattr(session_module, "probe", lambda name, session, flag, names, *more: ("-c", child, names))
     run_systems(Session(session.output, "cpu", False, "listops"), time.monotonic() + 60)
     assert statuses(session) == {"hangs": "timeout", "last": "ok", "z": "ok"}
+
+
+def test_missing_device_is_one_sentence(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(session_module, "cuda_is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["first_gpu_session", "--output", str(tmp_path / "new")])
+    with pytest.raises(SystemExit) as ended:
+        session_module.main()
+    assert ended.value.code == 2 and not (tmp_path / "new").exists()
+    assert "--device cuda: no CUDA device is available here" in capsys.readouterr().err
 
 
 def test_unknown_step_is_one_sentence(monkeypatch, capsys, tmp_path):

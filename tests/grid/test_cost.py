@@ -1,11 +1,14 @@
 """Estimated duration of a grid: from the most similar records, scaled by steps, with the source, or unknown."""
 
+import csv
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config.schema import CellConfig, LauncherOptions, Train
+from lra_bench.grid import cost
 from lra_bench.grid.cost import Estimate, estimate, estimates, format_duration, summary
 from lra_bench.grid.status import Planned
 from lra_bench.records import store
@@ -92,10 +95,27 @@ def test_durations_are_formatted_in_their_unit(seconds, words):
     assert format_duration(seconds) == words
 
 
-def test_cells_on_a_gpu_without_records_have_the_priced_time_of_training():
-    priced = cell(5000, task="listops", model="transformer", protocol="small-v2", hardware="h200-bf16")
-    found = estimate(priced, [])
-    assert found.seconds == pytest.approx(5000 * 0.001296) and "not measured" in str(found)
-    assert estimate(cell(5000, task="listops", model="transformer", protocol="small-v2"), []).seconds is None
-    modified = dataclasses.replace(priced, modified=("backbone.width",))
-    assert estimate(modified, []).seconds is None
+def on_gpu(**changes):
+    return cell(5000, model="transformer", protocol="small-v2", hardware="h200-bf16", **changes)
+
+
+def test_training_time_on_a_gpu_without_records_is_estimated_from_the_stored_costs():
+    found = estimate(on_gpu(), [])
+    assert found.seconds == pytest.approx(5000 * step_seconds("listops", "transformer"), rel=1e-3)
+    assert estimate(dataclasses.replace(on_gpu(), modified=("train.steps",)), []).seconds == found.seconds
+
+
+def test_stored_costs_are_not_used_for_other_sizes_precisions_and_devices():
+    other = [cell(5000, model="transformer", protocol="small-v2"), on_gpu(task="copy")]
+    other.append(dataclasses.replace(on_gpu(), modified=("backbone.width",)))
+    for options in ({"precision": "fp32"}, {"strategy": "ddp"}):
+        hardware = dataclasses.replace(on_gpu().config.hardware, **options)
+        other.append(dataclasses.replace(on_gpu(), config=dataclasses.replace(on_gpu().config, hardware=hardware)))
+    assert [estimate(each, []).seconds for each in other] == [None] * len(other)
+
+
+def step_seconds(task, model):
+    with Path(cost.__file__).with_name("gpu_step_costs.csv").open() as file:
+        return next(
+            float(row["seconds"]) for row in csv.DictReader(file) if (row["task"], row["model"]) == (task, model)
+        )

@@ -1,4 +1,4 @@
-"""Scores of ``small`` next to the band of published scores: which rows are shown and where they lie."""
+"""The layout ``reproduction``: which rows it contains, and how their scores compare with published ones."""
 
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.reproduction import published_bands

@@ -1,4 +1,4 @@
-"""Mixers with one mistake each, which the checks on the pretended card must find."""
+"""Mixers with one mistake each, which the checks on the fake CUDA device must find."""
 
 from typing import Any
 
@@ -11,6 +11,13 @@ from lra_bench.models.mixer import Context, HeadMixer, MixerSpec
 
 class _Softmax(HeadMixer):
     spec = MixerSpec(family="full", paper="none", causal="exact")
+
+
+class Correct(_Softmax):
+    """Control without a mistake."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        return softmax_attention(q, k, v, padding=context.padding, causal=self.causal)
 
 
 class TensorLeftOnHost(_Softmax):
@@ -63,7 +70,7 @@ class SharesKeysUnderMask(_Softmax):
 
 
 class UploadsList(_Softmax):
-    """Creates a tensor on the device from numbers on the host, in every forward pass."""
+    """Creates a tensor on the device from a Python list in every forward pass."""
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         return v * torch.tensor([1.0] * self.head_dim, device=v.device)

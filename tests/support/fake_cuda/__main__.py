@@ -7,21 +7,21 @@ import json
 import sys
 import warnings
 
-from tests.support.pretended_card.device import add_card
+from tests.support.fake_cuda.device import add_device
 
-add_card()
+add_device()
 
 import torch  # noqa: E402
 
 from lra_bench.config.compose import hydra_context  # noqa: E402
 from lra_bench.config.group_cache import Loader  # noqa: E402
-from tests.support.pretended_card import stand_ins, steps  # noqa: E402
+from tests.support.fake_cuda import replacements, steps  # noqa: E402
 
 
 def main() -> None:
     """Run all cases."""
     warnings.simplefilter("ignore")
-    stand_ins.install()
+    replacements.install()
     loader = Loader(None)
     with hydra_context():
         for overrides, precision in json.load(sys.stdin):

@@ -1,4 +1,4 @@
-"""Run the training steps and an evaluation of a system on the pretended card, and collect what went wrong."""
+"""Run the training steps and an evaluation of a system on the fake CUDA device, and collect what went wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lra_bench.training.loop import after_step, forward_backward, stepped_module
 from lra_bench.training.optimizer import Optimizer
 
 from .placement import place, place_batch, with_padding
-from .stand_ins import CARD
+from .replacements import DEVICE
 from .watch import FOLDERS, PLANTED, ROOT, Watch
 
 EXAMPLES = 4
@@ -59,7 +59,7 @@ def run_case(overrides: list[str], precision: str, loader: Loader) -> Found:
             return Found("incompatible", reason)
     except UserError as error:
         return Found("incompatible", str(error))
-    hardware = Hardware(CARD, precision, 1, False, None, "pretended")
+    hardware = Hardware(DEVICE, precision, 1, False, None, "fake")
     hardware.apply()
     host_batch = synthetic_batch(spec, EXAMPLES, spec.train_length, "cpu")
     mode, watch, found = FakeTensorMode(allow_non_fake_inputs=True), Watch(), Found()
@@ -79,7 +79,7 @@ def run_case(overrides: list[str], precision: str, loader: Loader) -> Found:
                     loss, memory, statistics = forward_backward(model, batch, optimizer, hardware, memory)
                     norm = optimizer.step(step)
                     after_step(stepped, step, statistics)
-                if {loss.device, norm.device} != {CARD}:
+                if {loss.device, norm.device} != {DEVICE}:
                     raise RuntimeError(f"loss on {loss.device}, norm on {norm.device}")
             found.launches = watch.launches.total()
             for rows, batch in batches.items():

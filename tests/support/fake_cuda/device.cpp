@@ -27,19 +27,19 @@ REGISTER_CUDA_HOOKS(CUDAHooks)
 
 namespace {
 
-const c10::Device kCard(c10::DeviceType::CUDA, 0);
+const c10::Device kDevice(c10::DeviceType::CUDA, 0);
 
-struct CardGuard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
-  c10::Device getDevice() const override { return kCard; }
-  c10::Device exchangeDevice(c10::Device) const override { return kCard; }
-  c10::Stream getStream(c10::Device) const noexcept { return c10::Stream(c10::Stream::DEFAULT, kCard); }
+struct DeviceGuard final : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
+  c10::Device getDevice() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device) const override { return kDevice; }
+  c10::Stream getStream(c10::Device) const noexcept { return c10::Stream(c10::Stream::DEFAULT, kDevice); }
 };
 
 }  // namespace
 
 // Returns 1 if torch now reports a CUDA device, and 0 if it had looked for one before.
-extern "C" int add_pretended_card() {
-  static CardGuard guard;
+extern "C" int add_fake_device() {
+  static DeviceGuard guard;
   auto& registered = c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::CUDA)];
   if (registered.load() == nullptr) {
     registered.store(&guard);

@@ -1,4 +1,4 @@
-"""Move models and batches to fake tensors on the pretended card."""
+"""Move models and batches to fake tensors on the fake CUDA device."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from lra_bench.contracts import Batch
 
-from .stand_ins import CARD
+from .replacements import DEVICE
 
 
 def place(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """Move parameters and buffers of ``model`` to the card, as ``Module.to`` does, and return it.
+    """Move parameters and buffers of ``model`` to the GPU, as ``Module.to`` does, and return it.
 
-    Other tensors that a module holds stay where they are, which is a mistake to find.
+    Other tensors that a module holds stay where they are, so that the step fails if it uses them.
     """
     moved: dict[int, Tensor] = {}
 
     def move(tensor: Tensor) -> Tensor:
         if id(tensor) not in moved:
-            fake = FakeTensor(mode, tensor.detach().to("meta"), CARD)
+            fake = FakeTensor(mode, tensor.detach().to("meta"), DEVICE)
             is_parameter = isinstance(tensor, nn.Parameter)
             moved[id(tensor)] = nn.Parameter(fake, tensor.requires_grad) if is_parameter else fake
         return moved[id(tensor)]
@@ -37,8 +37,8 @@ def place(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
 
 
 def place_batch(batch: Batch, mode: FakeTensorMode) -> Batch:
-    """Return the batch on the card, as ``Batch.to`` does."""
-    return batch._map(lambda tensor: FakeTensor(mode, tensor.to("meta"), CARD))
+    """Return a copy of the batch with fake tensors on the device, like ``Batch.to``."""
+    return batch._map(lambda tensor: FakeTensor(mode, tensor.to("meta"), DEVICE))
 
 
 def with_padding(batch: Batch) -> Batch:

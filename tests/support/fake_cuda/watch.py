@@ -26,6 +26,12 @@ WAITING = frozenset(
 )
 """Operators whose result, or its shape, the host reads."""
 
+WITHOUT_KERNEL = frozenset(
+    f"aten::{name}"
+    for name in ("_unsafe_view", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+)
+"""Operators that launch nothing, although they are not views."""
+
 _active: list[Watch] = []
 
 
@@ -80,23 +86,26 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.name().partition(".")[0]
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        on_card = any(tensor.device.type == "cuda" for tensor in given)
-        launches = not func.is_view and not name.startswith("prim")
-        if on_card:
+        on_gpu = any(tensor.device.type == "cuda" for tensor in given)
+        launches = not func.is_view and not name.startswith("prim") and name not in WITHOUT_KERNEL
+        if on_gpu:
             self._find_wait(func, name, args, kwargs)
         if name in ("aten::_to_copy", "aten::copy_"):
             self._find_copy(name, args, kwargs)
-        if on_card and name in ("aten::_local_scalar_dense", "aten::item"):
+        if on_gpu and name in ("aten::_local_scalar_dense", "aten::item"):
             # The step continues with some value, so that later mistakes are found, too.
             self.launches[name] += 1
             dtype = args[0].dtype
             return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else 8
         out = func(*args, **kwargs)
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
-        if launches and (on_card or any(tensor.device.type == "cuda" for tensor in results)):
+        if launches and (on_gpu or any(tensor.device.type == "cuda" for tensor in results)):
             self.launches[name] += 1
             if self.detailed:
-                self._price(func, name, args, kwargs, given, results, out)
+                # A tensor given as out is written, and not read.
+                written = kwargs.get("out")
+                read = [tensor for tensor in given if tensor is not written]
+                self._add_cost(func, name, args, kwargs, read, results, out)
         return out
 
     def _find_wait(self, func: Any, name: str, args: Any, kwargs: Any) -> None:
@@ -120,7 +129,7 @@ class Watch(TorchDispatchMode):
         elif (origin, target) == ("cpu", "cuda"):
             self.uploads[site()] += 1
 
-    def _price(
+    def _add_cost(
         self, func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor], results: list[Tensor], out: Any
     ) -> None:
         # An expanded tensor is read from its storage.

@@ -1,4 +1,4 @@
-"""Estimate the time of a training step on a GPU from its launches, bytes and FLOPs."""
+"""Estimate the duration of a training step on a GPU from the number of launches, bytes and FLOPs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.loop import forward_backward
 
 from .placement import place, place_batch
-from .stand_ins import CARD
+from .replacements import DEVICE
 from .watch import Watch
 
 LAUNCH_SECONDS = 6e-6
@@ -44,8 +44,8 @@ class _Plain:
         loss.backward()
 
 
-def price(config: CellConfig, length: int, batch_size: int, precision: str = "bf16") -> dict[str, Any]:
-    """Estimate the forward and backward pass of a batch of full rows of ``length`` tokens; the optimizer is left out.
+def step_cost(config: CellConfig, length: int, batch_size: int, precision: str = "bf16") -> dict[str, Any]:
+    """Estimate the cost of the forward and backward pass, without the optimizer, of full rows of ``length`` tokens.
 
     Every operator counts as one launch and moves its inputs and outputs once, so the estimate is a lower bound of the
     memory traffic of operators that read them several times. Attention is one kernel forward and one backward.
@@ -61,7 +61,7 @@ def price(config: CellConfig, length: int, batch_size: int, precision: str = "bf
         model = model_at(config, spec, length)
     except UserError as error:
         return {"status": "incompatible", "reason": str(error)}
-    hardware = Hardware(CARD, precision, 1, False, None, "pretended")
+    hardware = Hardware(DEVICE, precision, 1, False, None, "fake")
     hardware.apply()
     batch = synthetic_batch(spec_at(spec, length), batch_size, length, "cpu")
     mode, watch = FakeTensorMode(allow_non_fake_inputs=True), Watch(detailed=True)

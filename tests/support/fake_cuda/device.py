@@ -1,4 +1,4 @@
-"""Compile and load the pretended CUDA device. This module does not import torch."""
+"""Compile and load the fake CUDA device. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def compiler() -> str | None:
 def unavailable() -> str | None:
     """Return why the device cannot be added here, without importing torch, or None if it can."""
     if not sys.platform.startswith("linux"):
-        return "the pretended card is compiled on Linux only"
+        return "the fake CUDA device is compiled on Linux only"
     if compiler() is None:
-        return "the pretended card needs a C++ compiler"
+        return "the fake CUDA device needs a C++ compiler"
     if "+cpu" not in _version() and "cuda: Optional[str] = None" not in _version():
-        return "the pretended card needs a CPU build of torch"
+        return "the fake CUDA device needs a CPU build of torch"
     return None
 
 
-def add_card() -> None:
+def add_device() -> None:
     """Add the device ``cuda:0`` to torch. Must be called before torch is imported, because torch looks it up once.
 
     Raises ``RuntimeError`` if torch was imported before.
     """
     if "torch" in sys.modules:
-        raise RuntimeError("torch was imported before the pretended card")
-    if ctypes.CDLL(str(library())).add_pretended_card() != 1:
-        raise RuntimeError("torch does not report the pretended card")
+        raise RuntimeError("torch was imported before the fake CUDA device")
+    if ctypes.CDLL(str(library())).add_fake_device() != 1:
+        raise RuntimeError("torch does not report the fake CUDA device")
 
 
 def library() -> Path:
@@ -49,7 +49,7 @@ def library() -> Path:
     torch, source = _torch(), SOURCE.read_text(encoding="utf-8")
     key = hashlib.sha256("\0".join((source, _version(), str(torch))).encode()).hexdigest()[:16]
     user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"lra_bench_pretended_card_{user}"
+    folder = Path(tempfile.gettempdir()) / f"lra_bench_fake_cuda_{user}"
     folder.mkdir(mode=0o700, exist_ok=True)
     built = folder / f"{key}.so"
     if not built.exists():

@@ -1,7 +1,7 @@
-"""Replace functions of torch that need a driver, or whose operators depend on the GPU, by stand-ins.
+"""Replace functions of torch that call the CUDA driver, or whose operators depend on the GPU.
 
-Attention, LSTM and GRU become functions with the same shapes and devices. ``flops`` of the fused attention are reported
-to the active ``Watch``; calls that are slow or wrong on some GPUs are reported as risks.
+Attention, LSTM and GRU are replaced by functions whose results have the same shapes, types and devices. FLOPs of fused
+attention, and calls of it that are slow or wrong on some GPUs, are reported to the active ``Watch``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch.utils._pytree import tree_leaves
 
 from .watch import active, site
 
-CARD = torch.device("cuda:0")
+DEVICE = torch.device("cuda:0")
 LARGEST_GRID = 65535
 """Largest second and third dimension of the grid of a CUDA kernel."""
 
 
 def install() -> None:
-    """Install all stand-ins in this process."""
+    """Install all replacements in this process."""
     _answer_for_the_driver()
     _replace_attention()
     _replace_networks()
@@ -51,29 +51,57 @@ def _answer_for_the_driver() -> None:
     vars(torch.cuda).update(answers)
 
 
+@torch.library.custom_op("lra_bench_fake_cuda::attention", mutates_args=())
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Return fake outputs of the forward pass, which counts as one operator."""
+    raise NotImplementedError("attention of fake tensors only")
+
+
+@_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    return q.new_empty(*q.shape[:-1], v.shape[-1])
+
+
+@torch.library.custom_op("lra_bench_fake_cuda::attention_backward", mutates_args=())
+def _attention_backward(
+    gradient: Tensor, o: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, learned: bool
+) -> list[Tensor]:
+    """Return fake gradients, as one operator; ``learned`` is whether the mask has a gradient."""
+    raise NotImplementedError("attention of fake tensors only")
+
+
+@_attention_backward.register_fake
+def _(gradient: Tensor, o: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, learned: bool) -> list[Tensor]:
+    found = [torch.empty_like(each) for each in (q, k, v)]
+    # Torch computes the gradient of a mask for each example and head, and sums it if the mask is broadcast.
+    return [*found, mask.new_empty(mask.shape)] if learned and mask is not None else found
+
+
 class _Attention(torch.autograd.Function):
-    """One operator each for the forward and backward pass of fused attention."""
+    """Fused attention with one operator in the forward pass and one in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, flops: int) -> Tensor:
-        ctx.save_for_backward(q, k, v)
-        ctx.flops, ctx.bias = flops, mask if mask is not None and mask.requires_grad else None
+        out: Tensor = _attention(q, k, v, mask)
+        ctx.save_for_backward(q, k, v, mask, out)
+        ctx.flops = flops
         active().add_flops(q.dtype, flops)
-        return q.new_empty(*q.shape[:-1], v.shape[-1])
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v = ctx.saved_tensors
+        q, k, v, mask, out = ctx.saved_tensors
         # Five products of the size of the two of the forward pass.
         active().add_flops(q.dtype, 5 * ctx.flops // 2)
-        bias = None if ctx.bias is None else torch.empty_like(ctx.bias)
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), bias, None
+        learned = ctx.needs_input_grad[3]
+        found = _attention_backward(*gradients, out, q, k, v, mask, learned)
+        return *found[:3], found[3] if learned else None, None
 
 
 def attention_risks(
     q: Tensor, k: Tensor, mask: Tensor | None, dropout: float, shared: bool, cudnn: bool | None = None
 ) -> list[str]:
-    """Return what may go wrong with a call of torch's fused attention on CUDA.
+    """Return the reasons why a call of torch's fused attention may fail or be slow on CUDA.
 
     ``cudnn`` is whether the cuDNN kernel is enabled, by default the setting of this process.
     """
@@ -114,6 +142,8 @@ def _replace_attention() -> None:
             raise RuntimeError(f"attention with a mask of type {attn_mask.dtype} and queries of type {q.dtype}")
         for risk in attention_risks(q, k, attn_mask, dropout_p, enable_gqa):
             active().risks[f"{risk} ({site()})"] += 1
+        if attn_mask is not None:
+            attn_mask = attn_mask.expand(*q.shape[:-1], k.shape[-2])
         pairs = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] // (2 if is_causal else 1)
         out: Tensor = _Attention.apply(q, k, v, attn_mask, 2 * pairs * (q.shape[3] + v.shape[3]))
         return out
@@ -133,7 +163,7 @@ class _Packed:
 
 
 def _replace_networks() -> None:
-    """Replace LSTM and GRU, which cuDNN computes, and the packing of sequences."""
+    """Replace LSTM and GRU, which cuDNN computes on a GPU, and the functions that pack sequences."""
 
     def pack(x: Tensor, lengths: Tensor, *_: Any, **__: Any) -> _Packed:
         if lengths.device.type != "cpu":
@@ -160,7 +190,7 @@ def _replace_networks() -> None:
 
 
 def _trace_custom_operators() -> None:
-    """Run the operators of the CUDA kernel of ``scan`` instead of the shapes that stand for it."""
+    """Run the operators that ``scan`` uses on CUDA, which its custom operator hides from fake tensors."""
     from lra_bench.models.kernels import scan
 
     class Scan(torch.autograd.Function):
@@ -189,6 +219,6 @@ def _keep_host_tables() -> None:
             return compute(*arguments)
         with unset_fake_temporarily():
             found = compute(*arguments[:-1], torch.device("cpu"))
-            return tree.Edges(*(FakeTensor(mode, part.to("meta"), CARD) for part in vars(found).values()))
+            return tree.Edges(*(FakeTensor(mode, part.to("meta"), DEVICE) for part in vars(found).values()))
 
     vars(tree)["edges"] = edges
