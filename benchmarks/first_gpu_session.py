@@ -152,7 +152,7 @@ def speed(session: Session) -> Iterator[Item]:
 
 
 def cells(session: Session) -> Iterator[Item]:
-    """Yield step D: four cells at the same time on one GPU, then cells with compilation, accelerated kernels, energy."""
+    """Yield step D: four cells at the same time, then one each with compilation, accelerated kernels and energy."""
     smoke = ("protocol=smoke", "measure.energy=false")
     for name in ("transformer", "performer", "mamba2", "s4d"):
         yield Item("D", f"cell {name}", bench(session, "task=listops", f"model={name}", *smoke), 150, together=True)
