@@ -90,7 +90,7 @@ class Hardware:
         return nullcontext()
 
     def apply(self) -> None:
-        """Set threads, matrix precision and deterministic algorithms of this process; call before any computation."""
+        """Set threads, precision, deterministic algorithms and kernels of this process; call before any computation."""
         import torch
 
         if self.deterministic:
@@ -108,6 +108,9 @@ class Hardware:
         tf32 = self.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
+        if self.device.type == "cuda":
+            # cuDNN's attention can return NaN gradients under a mask in 16 bits (pytorch issue 196678).
+            torch.backends.cuda.enable_cudnn_sdp(False)
 
     def place(self, model: nn.Module) -> nn.Module:
         """Move ``model`` to the device and return it; with ``accelerated``, call ``Accelerable.accelerate`` first."""
