@@ -27,7 +27,8 @@ def payloads(data: bytes) -> Iterator[bytes]:
     ident, magic, version = FILE_HEADER.unpack_from(data)
     if (ident, magic, version) != (b":W&B", 0xBEE1, 0):
         raise ValueError(f"not a W&B log: begins with {data[:7]!r}")
-    position, parts = FILE_HEADER.size, b""
+    position = FILE_HEADER.size
+    parts: bytes | None = None  # those of an unfinished record; its first chunk is empty if only a header fits
     while position < len(data):
         remaining = BLOCK_BYTES - position % BLOCK_BYTES
         if remaining < CHUNK_HEADER.size:
@@ -38,14 +39,14 @@ def payloads(data: bytes) -> Iterator[bytes]:
         chunk = data[start : start + length]
         if len(chunk) != length or zlib.crc32(bytes([kind]) + chunk) != checksum:
             raise ValueError(f"damaged at byte {position}")
-        if (kind in (FULL, FIRST)) != (parts == b"") or kind not in (FULL, FIRST, MIDDLE, LAST):
+        if (kind in (FULL, FIRST)) != (parts is None) or kind not in (FULL, FIRST, MIDDLE, LAST):
             raise ValueError(f"damaged at byte {position}: unexpected chunk of kind {kind}")
-        parts += chunk
+        parts = (parts or b"") + chunk
         position = start + length
         if kind in (FULL, LAST):
             yield parts
-            parts = b""
-    if parts:
+            parts = None
+    if parts is not None:
         raise ValueError("ends within a record")
 
 
