@@ -16,7 +16,8 @@ from lra_bench.data.batches import Rows
 from lra_bench.records.curves import skill, strongest
 from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.sections import Margin
-from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware, first_line
+from lra_bench.runtime.limits import is_lost_device, is_out_of_memory
 from lra_bench.statistics.intervals import bootstrap, paired_gain, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
@@ -145,25 +146,32 @@ class _Measuring:
         self.options = options
         self.longest = longest or round(task.spec.train_length * max(self.options.extrapolation_ratios, default=1))
         self.found = Measured()
+        self._lost = ""
         self._region: Region | None = None
         self._row_details: dict[tuple[str, int], dict[str, Any]] = {}
 
     def measure(self, key: PointKey) -> None:
-        """Measure one point and add it; errors are stored as status and reason."""
+        """Measure one point and add it; errors are stored as status and reason.
+
+        After an error that ends the CUDA context, later points are not tried; they get the status ``failed``.
+        """
+        if self._lost:
+            self._add_failure(key, "failed", self._lost)
+            return
         try:
             with with_knob(self.model, key.knob):
                 result = self._evaluate(key)
         except UserError as error:
             self._add_failure(key, "undefined", error)
-        except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-            self._add_failure(key, "out_of_memory", error)
-            if self.hardware.device.type == "cuda":
-                torch.cuda.empty_cache()
-        except (RuntimeError, IndexError, ValueError) as error:
-            # torch raises a plain RuntimeError if the CPU allocator runs out of memory.
-            self._add_failure(key, "out_of_memory" if "allocate memory" in str(error) else "failed", error)
+        except (RuntimeError, MemoryError, IndexError, ValueError) as error:
+            self._add_failure(key, "out_of_memory" if is_out_of_memory(error) else "failed", error)
+            if is_lost_device(error):
+                self._lost = f"not measured: the GPU failed at {key.length:,} tokens ({first_line(error)})"
         else:
             self._add_result(key, result)
+            return
+        if self.hardware.device.type == "cuda" and not self._lost:
+            torch.cuda.empty_cache()  # outside the except block: the traceback references tensors
 
     def _add_result(self, key: PointKey, result: Evaluation) -> None:
         """Add the point of an evaluation; a loss that is not finite is a failure."""
@@ -202,7 +210,8 @@ class _Measuring:
 
     def _add_failure(self, key: PointKey, status: str, reason: object) -> None:
         """Add a point without a score, with its status and the first line of the reason."""
-        first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+        if isinstance(reason, BaseException):
+            reason = first_line(reason)
         self.found.points.append(
             {
                 "variant": key.variant,
@@ -224,7 +233,7 @@ class _Measuring:
                 "retention": None,
                 "attempt": self.attempt,
                 "status": status,
-                "reason": first_line,
+                "reason": str(reason),
             }
         )
 
