@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from lra_bench.build import build, known_options, load_class
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 
 from .batch_norm import normalised
 from .block import Block, norm_layer
-from .canon_layer import CanonLayer, Preceded
+from .canon_layer import Preceded
 from .embedding import DEVIATION, embedding
-from .feedforward import FeedForward
 from .hybrid import arrange
 from .kernels.dropout import Dropout
-from .mixer import Context, HeadMixer, Mixer, Padding, name_modules
-from .positions.position import Position
+from .layers import add_convolutions, build_block, build_mixers, check_reversible
+from .limits import length_refusal, restricts_from, runs_causally
+from .mixer import Context, Mixer, Padding, name_modules
+from .parameters import parameter_count, projections
+from .positions.of_network import network_position
+from .prefix import with_prefix
 from .readout import PAIR_FEATURES, POOLINGS, Head, pool
 from .reversible import run_reversibly
 
@@ -150,7 +152,7 @@ class SequenceModel(nn.Module):
         if short_convolution is not None:
             self.capability = replace(self.capability, equivariant=False)
         self.requested_causal = causal
-        self.causal = _runs_causally(spec, self.capability) if causal is None else causal
+        self.causal = runs_causally(spec, self.capability) if causal is None else causal
         layers.check_rows(self.causal)
         with_cls = pooling == "cls" and not spec.per_token
         if pooling in ("cls", "first") and not spec.per_token and self.causal:
@@ -161,22 +163,15 @@ class SequenceModel(nn.Module):
 
         self.embedding = embedding(spec, width, embedding_scale)
         self.cls = nn.Parameter(torch.randn(width) * cls_scale) if with_cls else None
-        position_options = {
-            "head_dim": head_dim or mixer.get("head_dim"),
-            "causal": self.causal,
-            "grid": spec.grid,
-            # Position encodings that scale longer sequences do so beyond the training length, not beyond max_length.
-            **({} if "train_length" in position else {"train_length": spec.train_length}),
-            **({} if position_scale is None or "scale" in position else {"scale": position_scale}),
-        }
-        self.position = build(
+        self.position = network_position(
             position,
-            Position,
-            "position",
+            spec,
             width=width,
             heads=heads,
             max_length=self.max_length,
-            **_accepted_options(position_options, position, Position, "position"),
+            causal=self.causal,
+            head_dim=head_dim or mixer.get("head_dim"),
+            scale=position_scale,
         )
         self.drop = Dropout(dropout)
         common = {
@@ -191,29 +186,24 @@ class SequenceModel(nn.Module):
             # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
         }
-        mixers = [
-            build(node, Mixer, option, layer=layer, **common, **_head_options(kind, node, head_dim, attention_bias))
-            for layer, (node, option, kind) in enumerate(zip(layers.nodes, layers.options, layers.kinds, strict=True))
-        ]
         self.blocks = nn.ModuleList(
-            each
-            if each.spec.block == "self_contained"
-            else Block(
+            build_block(
                 each,
-                FeedForward(width, ff_width, activation, dropout) if feed_forward else None,
                 width,
+                ff_width if feed_forward else None,
+                activation=activation,
                 norm=norm,
                 place=norm_place,
                 dropout=dropout,
                 chunks=feed_forward_chunks,
             )
-            for each in mixers
+            for each in build_mixers(layers, common, head_dim, attention_bias)
         )
         self.remembers = self.capability.memory and self.causal
         self.reversible = reversible
         if reversible:
             for kind in layers.kinds:
-                _check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
+                check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
         # With memory, positions continue from batch to batch of a stream, so every position must be supported.
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
@@ -227,16 +217,11 @@ class SequenceModel(nn.Module):
             pair_features,
         )
         if projection_init == "fan_in":
-            for layer in self._projections():
+            for layer in projections(self):
                 layer.reset_parameters()
         if short_convolution is not None:
             # Created last, so that the other initial weights are those of the same model without convolution.
-            for number, block in enumerate(self.blocks):
-                convolution = CanonLayer(width, short_convolution, causal=self.causal)
-                if isinstance(block, Block):
-                    block.convolution = convolution
-                else:
-                    self.blocks[number] = Preceded(block, convolution)  # type: ignore[arg-type]
+            add_convolutions(self.blocks, width, short_convolution, self.causal)
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
@@ -292,8 +277,7 @@ class SequenceModel(nn.Module):
 
         0 and None as in ``Mixer.restricts_from``; the result is None if all layers return None.
         """
-        lengths = [_in_tokens(mixer, self.cls is not None) for mixer in self.mixers]
-        return min((length for length in lengths if length is not None), default=None)
+        return restricts_from(self.mixers, self.cls is not None)
 
     def supports(self, spec: TaskSpec) -> str | None:
         """Return the reason why the mixer does not support the direction of the task, None if it does."""
@@ -304,16 +288,7 @@ class SequenceModel(nn.Module):
 
     def supports_length(self, length: int) -> str | None:
         """Return the reason why sequences of ``length`` tokens are not supported, or None if they are supported."""
-        limit = self.max_length
-        option = f"backbone.max_length={limit}"
-        advice = f"set backbone.max_length={length} or choose a mixer without this limit (lra-bench list models)"
-        kinds: dict[type[Mixer], None] = dict.fromkeys(type(mixer) for mixer in self.mixers)
-        for kind in kinds:
-            if kind.spec.length == "maximum" and length > limit:
-                return f"{option}: {kind.__name__} takes at most {limit} tokens, {length} were requested; {advice}"
-            if kind.spec.length == "fixed" and length != limit:
-                return f"{option}: {kind.__name__} takes exactly {limit} tokens, {length} were requested; {advice}"
-        return self.position.supports_length(length)
+        return length_refusal(self.mixers, self.max_length, length) or self.position.supports_length(length)
 
     @property
     def mixers(self) -> list[Mixer]:
@@ -329,18 +304,6 @@ class SequenceModel(nn.Module):
         has_prefix = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
         return list(self.blocks)[has_prefix:]
 
-    def _projections(self) -> Iterator[nn.Linear]:
-        """Yield the layers that ``projection_init`` initialises."""
-        for module in self.modules():
-            layers: list[Any] = []
-            if isinstance(module, HeadMixer):
-                layers = [getattr(module, name, None) for name in ("query", "key", "value", "output")]
-            elif isinstance(module, FeedForward):
-                layers = list(module)
-            elif isinstance(module, Head):
-                layers = [module.layers]
-            yield from (layer for layer in layers if isinstance(layer, nn.Linear))
-
     def parameter_parts(self) -> dict[str, int]:
         """Return the number of parameters in total and by part.
 
@@ -348,11 +311,11 @@ class SequenceModel(nn.Module):
         of them that one token uses; here all.
         """
         parts = {
-            "embeddings": _parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
-            "positions": _parameter_count(self.position),
-            "head": _parameter_count(self.head),
+            "embeddings": parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
+            "positions": parameter_count(self.position),
+            "head": parameter_count(self.head),
         }
-        total = _parameter_count(self)
+        total = parameter_count(self)
         body = total - sum(parts.values())
         return {"total": total, "body": body, "body_active": body, **parts}
 
@@ -381,8 +344,10 @@ class SequenceModel(nn.Module):
         padding = None if batch.full else Padding.from_lengths(lengths, inputs.shape[1])
         if padding is not None:
             x = padding.zero(x)
-        context = Context(padding, positions, grid=self.spec.grid, keeps_memory=remembers)
-        x, context = self._with_prefix(x, context, lengths)
+        context = Context(
+            padding, positions, grid=self.spec.grid, keeps_memory=remembers, train_length=self.spec.train_length
+        )
+        x, context = with_prefix(x, context, lengths, self.mixers[0], self.cls)
 
         if self.reversible:
             x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
@@ -395,86 +360,3 @@ class SequenceModel(nn.Module):
         # "seen" is the number of tokens of the stream so far, (B,).
         new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if remembers else None
         return *normalised(self.norm, x, context), new_memory
-
-    def _with_prefix(self, x: Tensor, context: Context, lengths: Tensor) -> tuple[Tensor, Context]:
-        """Insert the prefix vectors of the mixer, then the CLS vector, in front of the tokens.
-
-        Returns x (B, P + N, E) and the context with the P prefix positions added to positions and padding.
-        """
-        context = context.replace(train_length=self.spec.train_length)
-        prefixes = []
-        if (mixer_prefix := self.mixers[0].prefix_rows(x, context)) is not None:
-            prefixes.append(mixer_prefix)
-        if self.cls is not None:
-            prefixes.append(self.cls.to(x.dtype).expand(x.shape[0], 1, -1))
-        if not prefixes:
-            return x, context
-        x = torch.cat((*prefixes, x), 1)
-        prefix = sum(each.shape[1] for each in prefixes)
-        prefix_positions = context.positions.new_full((*context.positions.shape[:-1], prefix), -1)
-        padding = None if context.padding is None else Padding.from_lengths(lengths + prefix, x.shape[1])
-        positions = torch.cat((prefix_positions, context.positions), -1)
-        return x, context.replace(padding=padding, positions=positions, prefix=prefix)
-
-
-def _runs_causally(spec: TaskSpec, capability: Capability) -> bool:
-    """Return whether the mixer runs causally if ``backbone.causal`` is not set.
-
-    If the mixer does not support the direction of the task, the result is the direction that it supports, and
-    ``SequenceModel.supports`` returns the reason.
-    """
-    causal_task = spec.direction == "causal"
-    return not capability.bidirectional or (causal_task and capability.causal == "exact")
-
-
-def _accepted_options(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:
-    """Return the ``options`` that the constructor of the class in ``node`` accepts.
-
-    The class is given by ``_target_``, and is a subclass of ``base`` that may accept fewer options than ``base``.
-    ``option`` is the name of ``node`` in error messages.
-    """
-    if not node.get("_target_"):
-        return {}
-    accepted = known_options(load_class(str(node["_target_"]), base, option))
-    return {name: value for name, value in options.items() if accepted is None or name in accepted}
-
-
-def _check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forward: bool, remembers: bool) -> None:
-    """Raise ``UserError`` if the blocks cannot be run as reversible blocks."""
-    reasons = {
-        f"{kind.__name__} replaces the whole block and has no residual branches": kind.spec.block == "self_contained",
-        f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
-        f"{kind.__name__} has memory": remembers,
-        "a norm after the residual sum cannot be inverted (set backbone.norm_place=pre)": norm_place != "pre",
-        "batch statistics would be accumulated twice (set backbone.norm=layer)": norm == "batch",
-        "the second residual branch needs feed-forward networks (set backbone.feed_forward=true)": not feed_forward,
-    }
-    for reason, applies in reasons.items():
-        if applies:
-            raise UserError(f"backbone.reversible=true: {reason}")
-
-
-def _head_options(
-    kind: type[Mixer], mixer: Mapping[str, Any], head_dim: int | None, bias: bool | None
-) -> dict[str, Any]:
-    """Return the options of the mixer that ``backbone.head_dim`` and ``backbone.attention_bias`` set.
-
-    Options that the mixer does not have are left out instead of rejected, because recipes set them for all mixers;
-    biases are left out too if the configuration of the mixer sets them.
-    """
-    accepted = known_options(kind)
-    biases = {name: bias for name in ("qkv_bias", "output_bias") if name not in mixer}
-    options = {"head_dim": head_dim, **biases}
-    return {
-        name: value for name, value in options.items() if value is not None and (accepted is None or name in accepted)
-    }
-
-
-def _in_tokens(mixer: Mixer, with_cls: bool) -> int | None:
-    """Return ``restricts_from`` of the mixer without the CLS row."""
-    length = mixer.restricts_from()
-    return length - 1 if length and with_cls and not mixer.separates_cls else length
-
-
-def _parameter_count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

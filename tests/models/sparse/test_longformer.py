@@ -5,6 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
+from lra_bench.models.prefix import with_prefix
 from lra_bench.models.sparse.longformer import Longformer
 from tests.support.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
 from tests.support.model_cases import batch_for, model, task
@@ -62,8 +63,12 @@ def test_cls_row_is_global():
     network = model(spec, "longformer", pooling="cls", depth=1, own={"window": 2})
     batch = batch_for(spec, lengths=(80, 60))
     inputs = network.embedding(batch.inputs).detach().requires_grad_()
-    x, prefix_context = network._with_prefix(
-        inputs, context(80, [80, 60]).replace(positions=torch.arange(80)), torch.tensor([80, 60])
+    x, prefix_context = with_prefix(
+        inputs,
+        context(80, [80, 60]).replace(positions=torch.arange(80), train_length=80),
+        torch.tensor([80, 60]),
+        network.mixers[0],
+        network.cls,
     )
     y, _ = network.blocks[0](x, prefix_context)
     (gradient,) = torch.autograd.grad(y[:, 0].square().sum(), inputs)

@@ -1,0 +1,97 @@
+"""Layers of a network: one mixer per layer, in a residual block unless the mixer replaces the block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from lra_bench.build import build, known_options
+from lra_bench.contracts import UserError
+
+from .block import Block
+from .canon_layer import CanonLayer, Preceded
+from .feedforward import FeedForward
+from .hybrid import Layers
+from .mixer import Mixer
+
+
+def build_mixers(
+    layers: Layers, options: Mapping[str, Any], head_dim: int | None, attention_bias: bool | None
+) -> list[Mixer]:
+    """Return a new mixer for every layer.
+
+    Args:
+        layers: Configuration nodes of the mixers.
+        options: Options that all mixers accept.
+        head_dim: Number of features per head, None for the default. Ignored by mixers without this option.
+        attention_bias: Whether projections have biases, None for the default. Ignored by mixers without this option.
+    """
+    return [
+        build(node, Mixer, option, layer=layer, **options, **_head_options(kind, node, head_dim, attention_bias))
+        for layer, (node, option, kind) in enumerate(zip(layers.nodes, layers.options, layers.kinds, strict=True))
+    ]
+
+
+def build_block(
+    mixer: Mixer,
+    width: int,
+    ff_width: int | None,
+    *,
+    activation: str,
+    norm: str,
+    place: str,
+    dropout: float,
+    chunks: int,
+) -> nn.Module:
+    """Return the block around ``mixer``, or the mixer itself if it replaces the block.
+
+    ``ff_width`` is the hidden width of the feed-forward network, None for a block without one; the other arguments are
+    those of ``Block`` and ``FeedForward``.
+    """
+    if mixer.spec.block == "self_contained":
+        return mixer
+    feed_forward = None if ff_width is None else FeedForward(width, ff_width, activation, dropout)
+    return Block(mixer, feed_forward, width, norm=norm, place=place, dropout=dropout, chunks=chunks)
+
+
+def add_convolutions(blocks: nn.ModuleList, width: int, size: int, causal: bool) -> None:
+    """Put a Canon layer with a kernel of ``size`` tokens in front of the mixer of every block, or of the block."""
+    for number, block in enumerate(blocks):
+        convolution = CanonLayer(width, size, causal=causal)
+        if isinstance(block, Block):
+            block.convolution = convolution
+        else:
+            blocks[number] = Preceded(block, convolution)  # type: ignore[arg-type]
+
+
+def check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forward: bool, remembers: bool) -> None:
+    """Raise ``UserError`` if the blocks cannot be run as reversible blocks."""
+    reasons = {
+        f"{kind.__name__} replaces the whole block and has no residual branches": kind.spec.block == "self_contained",
+        f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
+        f"{kind.__name__} has memory": remembers,
+        "a norm after the residual sum cannot be inverted (set backbone.norm_place=pre)": norm_place != "pre",
+        "batch statistics would be accumulated twice (set backbone.norm=layer)": norm == "batch",
+        "the second residual branch needs feed-forward networks (set backbone.feed_forward=true)": not feed_forward,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise UserError(f"backbone.reversible=true: {reason}")
+
+
+def _head_options(
+    kind: type[Mixer], mixer: Mapping[str, Any], head_dim: int | None, bias: bool | None
+) -> dict[str, Any]:
+    """Return the options of the mixer that ``backbone.head_dim`` and ``backbone.attention_bias`` set.
+
+    Options that the mixer does not have are left out instead of rejected, because recipes set them for all mixers;
+    biases are left out too if the configuration of the mixer sets them.
+    """
+    accepted = known_options(kind)
+    biases = {name: bias for name in ("qkv_bias", "output_bias") if name not in mixer}
+    options = {"head_dim": head_dim, **biases}
+    return {
+        name: value for name, value in options.items() if value is not None and (accepted is None or name in accepted)
+    }
