@@ -104,6 +104,8 @@ class Batch:
         full: Whether no example is padded; None if unknown, to be treated as padded. If ``lengths`` are on the CPU, the
             constructor computes it and ignores the argument. Otherwise it keeps the argument, because reading
             ``lengths`` from a GPU would synchronise with it; ``to`` passes the value on.
+        host_lengths: ``lengths`` on the CPU, for functions that need the numbers on the host; None if unknown. Like
+            ``full``, it is set by the constructor if ``lengths`` are on the CPU, and otherwise passed on.
     """
 
     lengths: Tensor
@@ -112,10 +114,12 @@ class Batch:
     values: Tensor | None = None
     extra: Mapping[str, Tensor] = field(default_factory=dict)
     full: bool | None = None
+    host_lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.lengths.device.type == "cpu":
             object.__setattr__(self, "full", bool((self.lengths == self.width).all()))
+            object.__setattr__(self, "host_lengths", self.lengths)
 
     @property
     def width(self) -> int:
@@ -137,7 +141,7 @@ class Batch:
         return int(self.lengths.shape[0])
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """Return a batch with the results of ``function`` for each tensor of this batch."""
+        """Return a batch with the results of ``function`` for each tensor of this batch except ``host_lengths``."""
         return Batch(
             lengths=function(self.lengths),
             targets=function(self.targets),
@@ -145,6 +149,7 @@ class Batch:
             values=None if self.values is None else function(self.values),
             extra={name: function(value) for name, value in self.extra.items()},
             full=self.full,
+            host_lengths=self.host_lengths,
         )
 
     def to(self, device: torch.device | str) -> Batch:
@@ -153,7 +158,8 @@ class Batch:
 
     def rows(self, start: int, stop: int) -> Batch:
         """Return examples ``start`` to ``stop`` (exclusive) as a new batch (a micro-batch)."""
-        return self._map(lambda tensor: tensor[start:stop])
+        host_lengths = None if self.host_lengths is None else self.host_lengths[start:stop]
+        return replace(self._map(lambda tensor: tensor[start:stop]), host_lengths=host_lengths)
 
 
 class Output(NamedTuple):

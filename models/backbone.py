@@ -341,7 +341,10 @@ class SequenceModel(nn.Module):
         if "embed" in self.position.hooks:
             x = self.position.embed(x, positions)
         x = self.drop(x)
-        padding = None if batch.full else Padding.from_lengths(lengths, inputs.shape[1])
+        padding = None
+        if not batch.full:
+            host = None if batch.host_lengths is None else batch.host_lengths.flatten()
+            padding = Padding.from_lengths(lengths, inputs.shape[1], host)
         if padding is not None:
             x = padding.zero(x)
         context = Context(

@@ -38,15 +38,21 @@ class Padding:
     Attributes:
         valid: (B, N) bool, true at positions that are not padding.
         lengths: (B,), number of valid positions of each sequence, prefix positions included.
+        host_lengths: ``lengths`` on the CPU; None if unknown, or if ``lengths`` are on the CPU themselves.
     """
 
     valid: Tensor
     lengths: Tensor
+    host_lengths: Tensor | None = None
 
     @classmethod
-    def from_lengths(cls, lengths: Tensor, padded_length: int) -> Padding:
+    def from_lengths(cls, lengths: Tensor, padded_length: int, host_lengths: Tensor | None = None) -> Padding:
         """Return the padding of sequences with ``lengths`` (B,), right-padded to ``padded_length`` positions."""
-        return cls(torch.arange(padded_length, device=lengths.device) < lengths[:, None], lengths)
+        return cls(torch.arange(padded_length, device=lengths.device) < lengths[:, None], lengths, host_lengths)
+
+    def lengths_on_host(self) -> Tensor:
+        """Return ``lengths`` on the CPU; waits for the GPU only if ``host_lengths`` is unknown."""
+        return self.lengths.cpu() if self.host_lengths is None else self.host_lengths
 
     def key_mask(self) -> Tensor:
         """Return ``valid`` as (B, 1, 1, N), which broadcasts against attention scores."""

@@ -69,6 +69,7 @@ def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float, dropout: float
 ) -> Tensor:
     """Call torch's fused attention on 4-D tensors of one width; ``mask`` is bool, true where a key is visible."""
+    k, v = with_own_keys(q, k, v, mask)
     return F.scaled_dot_product_attention(
         q,
         k,
@@ -79,6 +80,19 @@ def fused(
         scale=scale,
         enable_gqa=q.shape[1] != k.shape[1],
     )
+
+
+def with_own_keys(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return keys and values for torch's fused attention, repeated for the heads that share them if necessary.
+
+    On CUDA only the flash kernel supports shared keys, and it supports neither masks nor 32 bits; torch would fall back
+    to the math kernel, which stores all scores.
+    """
+    shared = q.shape[1] // k.shape[1]
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else q.dtype
+    if q.device.type != "cuda" or shared == 1 or (mask is None and dtype.itemsize == 2):
+        return k, v
+    return k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
 
 
 def with_scores(

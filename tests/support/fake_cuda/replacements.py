@@ -109,6 +109,8 @@ def attention_risks(
     cudnn = torch.backends.cuda.cudnn_sdp_enabled() if cudnn is None else cudnn
     if mask is not None and shared:
         found.append("mask and shared keys: the math kernel stores all scores")
+    if q.dtype.itemsize > 2 and shared:
+        found.append("shared keys in 32 bits: the math kernel stores all scores")
     if mask is not None and cudnn and q.dtype.itemsize == 2 and k.shape[-2] % 128 == 64:
         found.append("mask and keys % 128 == 64 in 16 bits: cuDNN returns NaN gradients (pytorch issue 196678)")
     if q.dim() != 4:
