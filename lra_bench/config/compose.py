@@ -159,7 +159,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     groups = [override for override in checked if is_group_choice(override)]
     config, choices = load(checked)
     if choices["position"] == "auto":
-        position = _automatic_position(config, choices, config_dir)
+        position = automatic_position(config, choices, config_dir)
         checked.append(f"position={position}")
         groups.append(f"position={position}")
         config, choices = load(checked)
@@ -210,7 +210,7 @@ def check_required_files(composed: Composed, config_dir: Path | None) -> None:
     )
 
 
-def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
+def automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
     """Return the name of the position encoding for ``position=auto``, the default.
 
     If the model file sets ``backbone.position``, that position is returned. Otherwise the position that the recipe sets

@@ -49,6 +49,14 @@ def _answer_for_the_driver() -> None:
         "current_device": lambda: 0,
     }
     vars(torch.cuda).update(answers)
+    Tensor.pin_memory = _pinned  # type: ignore[method-assign, assignment]
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    """Return a copy with the attribute ``pinned``, by which ``Watch`` recognises it."""
+    copied = tensor.clone()
+    copied.pinned = True  # type: ignore[attr-defined]
+    return copied
 
 
 @torch.library.custom_op("lra_bench_fake_cuda::attention", mutates_args=())

@@ -41,12 +41,12 @@ def active() -> Watch:
 
 
 def site() -> str:
-    """Return file and line of the innermost frame in the project's code; ``backward`` if there is none."""
+    """Return file, line and function of the innermost frame in the project's code; ``backward`` if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(FOLDERS) or name == PLANTED:
-            return f"{Path(name).relative_to(ROOT)}:{frame.f_lineno}"
+            return f"{name.removeprefix(f'{ROOT}/')}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]
     return "backward"
 
@@ -120,13 +120,15 @@ class Watch(TorchDispatchMode):
 
     def _find_copy(self, name: str, args: Any, kwargs: Any) -> None:
         if name == "aten::_to_copy":
-            origin = args[0].device.type
-            target = torch.device(kwargs.get("device") or origin).type
+            source, non_blocking = args[0], kwargs.get("non_blocking", False)
+            target = torch.device(kwargs.get("device") or source.device).type
         else:
-            origin, target = args[1].device.type, args[0].device.type
+            source, non_blocking = args[1], len(args) > 2 and args[2]
+            target = args[0].device.type
+        origin = source.device.type
         if (origin, target) == ("cuda", "cpu"):
             self.waits[f"copy to the host ({site()})"] += 1
-        elif (origin, target) == ("cpu", "cuda"):
+        elif (origin, target) == ("cpu", "cuda") and not (non_blocking and hasattr(source, "pinned")):
             self.uploads[site()] += 1
 
     def _add_cost(
