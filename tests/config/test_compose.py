@@ -106,9 +106,6 @@ def merge_files():
         config = copy.deepcopy(composed)
         config.merge_with({"position": OmegaConf.load(files["position"][choices["position"]])})
         config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
-        config.merge_with(
-            {"backbone": OmegaConf.load(CONF / "config.yaml").backbone}
-        )  # _self_ follows the model in config.yaml
         return loading.plain(config), choices
 
     return load
@@ -121,6 +118,8 @@ def test_every_model_composes(model, merge_files):
     assert text.startswith("# @package _global_\n") and "defaults" not in yaml.safe_load(text)
     composed = compose(f"model={model}", "protocol=quick", "hardware=cpu", load=merge_files)
     check_composed(composed, "quick")
+    stack = (yaml.safe_load(text).get("backbone") or {}).get("_target_", "lra_bench.models.backbone.SequenceModel")
+    assert composed.config.backbone._target_ == stack
     if model in OF_EACH_FORM:
         by_hydra = compose(f"model={model}", "protocol=quick", "hardware=cpu")
         assert composed.config == by_hydra.config

@@ -1,7 +1,7 @@
 """Run cases on the fake CUDA device and print one line of JSON for each.
 
-Standard input is a JSON object with ``precision``; ``longest``, the length to which longer tasks are shortened, or null;
-and either ``cases``, lists of overrides, or ``systems`` and ``tasks``, names that are combined under ``protocol=smoke``.
+Standard input is a JSON object with ``precision``; ``longest``, the length to which longer tasks are shortened, or
+null; and either ``cases``, lists of overrides, or ``systems`` and ``tasks``, names combined under ``protocol=smoke``.
 A line has the fields of ``steps.Found``; cases of a system follow each other.
 """
 
