@@ -19,6 +19,7 @@ from lra_bench.progress import bar
 from lra_bench.runtime.hardware import Hardware
 
 from .parallel import ALONE, Group
+from .prefetch import ahead_of
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def evaluate(
     gathered: list[tuple[np.ndarray, Tensor]] = []
     targets: list[np.ndarray] = []
     with evaluating(model, group.sharded), bar(total, description, unit=unit) as advance:
-        for indices, batch in batches:
+        for indices, batch in ahead_of(batches, hardware.device):
             batch = batch.to(hardware.device)
             with hardware.autocast():
                 output = model(batch)

@@ -31,6 +31,7 @@ from .loss import objective, scored_targets
 from .meter import Meter
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, gather_full, micro_batches
+from .prefetch import ahead
 
 ORDERS = ("shuffled", "stream")
 
@@ -123,7 +124,7 @@ def train(
             f"train.stop_at={recipe.stop_at}: {spec.name} has no floor on the validation split to compute skill from; "
             "set train.stop_at=null"
         )
-    batches = training_batches(rows["train"], recipe, seed)
+    sampled = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
     optimizer = Optimizer(model, recipe, hardware, config.search.protocol_lr)
@@ -135,7 +136,11 @@ def train(
 
     model.train()
     label = f"Training {config.model['label']}"
-    with bar(recipe.steps, label, start=state.step, unit="steps") as advance, deferred() as interrupted:
+    with (
+        bar(recipe.steps, label, start=state.step, unit="steps") as advance,
+        deferred() as interrupted,
+        ahead(sampled, hardware.device, recipe.steps) as batches,
+    ):
         for step in range(state.step, recipe.steps):
             if solved:
                 break
