@@ -55,7 +55,10 @@ BOUNDS: dict[str, Rule] = {
     "hardware.timeout_seconds": AT_LEAST_ONE,
     "hardware.memory_limit_gigabytes": POSITIVE,
     "hardware.checkpoint_seconds": NOT_NEGATIVE,
-    **dict.fromkeys(("launcher.workers", "launcher.minutes", "launcher.cpus", "launcher.at_once"), AT_LEAST_ONE),
+    **dict.fromkeys(
+        ("launcher.workers", "launcher.cells_per_gpu", "launcher.minutes", "launcher.cpus", "launcher.at_once"),
+        AT_LEAST_ONE,
+    ),
     "launcher.signal_seconds": AT_LEAST_ONE,
     "launcher.gpus": NOT_NEGATIVE,
     "launcher.memory_gigabytes": POSITIVE,

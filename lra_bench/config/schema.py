@@ -180,14 +180,17 @@ class TrackerOptions:
 class LauncherOptions:
     """Options of the launcher: ``local`` runs cells on this machine, ``slurm`` submits them to a cluster.
 
-    ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs. The
-    other options apply to ``slurm`` and are requested from ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to
-    the needs of the hardware options. At most ``at_once`` cells of a job array run at the same time; cells with
-    the same resources share an array. ``cluster: local`` runs the same jobs on this machine, without Slurm.
+    ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs.
+    ``cells_per_gpu`` is the largest number of them that share a GPU, by default 1; energy, which cannot be attributed
+    to one of several cells, is then not measured. The other options apply to ``slurm`` and are requested from
+    ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to the needs of the hardware options. At most ``at_once``
+    cells of a job array run at the same time; cells with the same resources share an array. ``cluster: local`` runs the
+    same jobs on this machine, without Slurm.
     """
 
     name: str = "local"
     workers: int | None = None
+    cells_per_gpu: int | None = None
     cluster: str = "slurm"
     partition: str | None = None
     account: str | None = None
