@@ -79,8 +79,8 @@ def by_chunks(
     """Apply ``run`` to consecutive chunks, pass the state on, and return the joined outputs and the last state.
 
     ``run(*chunks of rows, *weights, state)`` returns the output of a chunk and its last state, for chunks of ``chunk``
-    positions of tensors ``rows`` (B, N, ...), by default 64 on CPU and 512 on other devices. Each call is recomputed in the backward pass, so that only the tensors of
-    one call are in memory.
+    positions of tensors ``rows`` (B, N, ...), by default 64 on CPU and 512 on other devices. Each call is recomputed in
+    the backward pass, so that only the tensors of one call are in memory.
     """
     chunk = chunk or (GPU_CHUNK if uses_gpu_form(rows[0]) else CHUNK)
     outputs = []
