@@ -67,6 +67,7 @@ def attend_with_added(
     scale: float,
     prior: Prior | None = None,
     per_query: tuple[Tensor, ...] = (),
+    numbers: int = 1,
 ) -> Tensor:
     """Compute ``attend_by_rows`` for scores that are inner products of ``compared``, times ``scale``, plus terms.
 
@@ -96,6 +97,7 @@ def attend_with_added(
         causal=mixer.causal,
         scale=scale,
         dropout=mixer.drop_rate,
+        numbers=numbers,
     )
 
 

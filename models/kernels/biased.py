@@ -15,7 +15,7 @@ from ..mixer import Padding
 from .softmax import equal_widths, fused, lower
 
 SLICE_BYTES = 2**30
-"""Largest size of the tensors of a slice, in single precision, in bytes."""
+"""Largest size of the tensors of a slice in bytes: one number in single precision, or several in the type of q."""
 
 Added = Callable[..., Tensor]
 
@@ -82,7 +82,8 @@ def biased_attention(
 
 def slice_rows(queries: Tensor, keys: int, numbers: int = 1) -> int:
     """Return the number of ``queries`` (B, H, N, F) per slice if each score takes ``numbers`` numbers to compute."""
-    return max(1, SLICE_BYTES // max(4 * queries.shape[0] * queries.shape[1] * keys * numbers, 1))
+    per_score = max(4, numbers * queries.element_size())
+    return max(1, SLICE_BYTES // max(queries.shape[0] * queries.shape[1] * keys * per_score, 1))
 
 
 def _attend_slice(

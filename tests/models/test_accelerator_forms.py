@@ -15,6 +15,7 @@ SYSTEMS = {
     "local_gaussian": {},
     "mamba": {},
     "sac": {},
+    "score_additive": {},
     "synthesizer_factorised_dense": {},
 }
 """Systems whose form for GPUs differs, with the options to test."""
@@ -22,6 +23,7 @@ VARIANTS = [
     *SYSTEMS.items(),
     ("camtl", {"condition": "input"}),
     ("forgetting", {"kv_heads": 1}),
+    ("score_additive", {"kv_heads": 1}),
     ("synthesizer_factorised_dense", {"mixture": "plus_alpha"}),
     ("sac", {"sequential": True}),
 ]
