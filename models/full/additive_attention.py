@@ -78,8 +78,8 @@ class AdditiveAttention(HeadMixer):
         empty = zeros.repeat_interleave(self.heads // self.kv_heads, 1), zeros
         return attend_with_added(self, q, k, v, context, empty, 1.0, prior, (queries,), self.score_width)
 
-    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
-        """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use, heads: int | None = None) -> Tensor:
+        """Apply ``use`` to the attention weights of all heads, in chunks of queries, and return its results."""
         return weigh_by_rows(self, q, k, context, self._pairs, use, self._compared(q, k), self.score_width)
 
     def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -115,8 +115,16 @@ def weigh_by_rows(
     use: Use,
     compared: tuple[Tensor, Tensor] | None = None,
     numbers: int = 1,
+    heads: int | None = None,
 ) -> Tensor:
-    """Apply ``use`` to the weights of ``attend_by_rows``, without dropout, as ``weights_by_rows`` does."""
+    """Apply ``use`` to the weights of ``attend_by_rows``, without dropout, as ``weights_by_rows`` does.
+
+    Only the weights of the first ``heads`` heads are computed if the position does not change scores; ``pairs`` must
+    treat all heads alike.
+    """
+    if heads is not None and (mixer.position is None or mixer.position.hooks <= {"embed", "rotate"}):
+        q, k = _first_heads(q, k, heads)
+        compared = None if compared is None else _first_heads(*compared, heads)
     return weights_by_rows(
         q,
         k.shape[2],
@@ -127,6 +135,11 @@ def weigh_by_rows(
         causal=mixer.causal,
         numbers=numbers,
     )
+
+
+def _first_heads(q: Tensor, k: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Return the first ``heads`` heads of q (B, H, N, D) and k (B, G, M, D), with G dividing H."""
+    return q[:, :heads], k.repeat_interleave(q.shape[1] // k.shape[1], 1)[:, :heads]
 
 
 def _score(

@@ -122,10 +122,10 @@ class SoftmaxAttention(HeadMixer):
             return attend_with_added(self, q, k, v, context, compared, self.scale)
         return attend_by_rows(self, q, k, v, context, self._products, None if unmapped else compared)
 
-    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use, heads: int | None = None) -> Tensor:
         """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
         compared = self.compared(q, k, context)
-        return weigh_by_rows(self, q, k, context, self._products, use, compared)
+        return weigh_by_rows(self, q, k, context, self._products, use, compared, heads=heads)
 
     def compared(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Return rotated queries and keys whose inner products are the scores, before the scale and position terms."""

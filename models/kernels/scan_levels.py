@@ -21,16 +21,17 @@ def in_levels(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
 
 def in_levels_backward(gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of ``in_levels``, by its recurrence backwards in time with factors of the next step."""
+    # Not the lazy conj: operators inside a dispatch mode may ignore the conjugate bit.
     factors = factors.expand_as(h)
     grad_inputs = gradient.clone(memory_format=torch.contiguous_format)
     products = torch.empty_like(grad_inputs)
-    products[:, :-1] = factors[:, 1:].conj()
+    products[:, :-1] = factors[:, 1:].conj_physical()
     products[:, -1:].zero_()
     _advance(products, grad_inputs, -1)
     # Products are no longer needed: their memory becomes that of the gradient with respect to the factors.
-    torch.mul(grad_inputs[:, 1:], h[:, :-1].conj(), out=products[:, 1:])
-    torch.mul(grad_inputs[:, 0], state.conj(), out=products[:, 0])
-    return products, grad_inputs, grad_inputs[:, 0] * factors[:, 0].conj()
+    torch.mul(grad_inputs[:, 1:], h[:, :-1].conj_physical(), out=products[:, 1:])
+    torch.mul(grad_inputs[:, 0], state.conj_physical(), out=products[:, 0])
+    return products, grad_inputs, grad_inputs[:, 0] * factors[:, 0].conj_physical()
 
 
 def _advance(products: Tensor, h: Tensor, direction: int) -> None:
