@@ -72,7 +72,7 @@ class FactorisedDenseSynthesizer(Synthesizer):
             # Without a mixture there are no inner products: those of zeros are added instead.
             compared = (content[0], k) if content else (torch.zeros_like(v), torch.zeros_like(v))
             return biased_attention(
-                *(*compared, v, lambda start, queries, keys, *own: synthetic(*own, keys)),
+                *(*compared, v, lambda start, queries, keys, coarse, fine: synthetic(coarse, fine, keys)),
                 per_query=(coarse, fine),
                 padding=context.padding,
                 causal=self.causal,

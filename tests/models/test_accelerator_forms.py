@@ -17,15 +17,15 @@ SYSTEMS = (
     "score_additive", "synthesizer_factorised_dense",
 )  # fmt: skip
 """Systems with a form for GPUs that needs at most half of the launches or bytes."""
-GUIDED = ("previous", "first", "self")
-VARIANTS = [
+GUIDED: dict[str, dict[str, object]] = {"previous": {}, "first": {"kv_heads": 1}, "self": {"score": "bilinear"}}
+VARIANTS: list[tuple[str, dict[str, object]]] = [
     *((name, {}) for name in SYSTEMS),
     ("camtl", {"condition": "input"}),
     ("forgetting", {"kv_heads": 1}),
     ("mamba_negative", {}),
     *(
         ("pattern_guided", {"head_losses": {"name": "pattern_guided", "patterns": {pattern: 1}}, **options})
-        for pattern, options in zip(GUIDED, ({}, {"kv_heads": 1}, {"score": "bilinear"}), strict=True)
+        for pattern, options in GUIDED.items()
     ),
     ("sac", {"sequential": True}),
     ("score_additive", {"kv_heads": 1}),

@@ -202,8 +202,8 @@ def _trace_custom_operators() -> None:
 
         @staticmethod
         def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-            factors, *rest = ctx.saved_tensors
-            grad_factors, *others = scan.in_levels_backward(*gradients, factors, *rest)
+            factors, state, h = ctx.saved_tensors
+            grad_factors, *others = scan.in_levels_backward(gradients[0], factors, state, h)
             return grad_factors.sum_to_size(factors.shape), *others
 
     vars(scan)["_scan"] = Scan.apply
