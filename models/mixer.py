@@ -383,7 +383,12 @@ class HeadMixer(Mixer):
         raise NotImplementedError(f"{type(self).__name__} defines no attend")
 
     def use_weights(
-        self, q: Tensor, k: Tensor, context: Context, use: Callable[[Tensor, int, Tensor | None], Tensor]
+        self,
+        q: Tensor,
+        k: Tensor,
+        context: Context,
+        use: Callable[[Tensor, int, Tensor | None], Tensor],
+        heads: int | None = None,
     ) -> Tensor:
         """Apply ``use`` to the attention weights of ``attend``, one slice of queries at a time.
 
@@ -396,6 +401,7 @@ class HeadMixer(Mixer):
             use: Function ``use(weights, start, mask)`` that returns the results (B, X, r, Y) for r queries from index
                 ``start`` on. ``weights`` (B, H, r, K) are their attention weights for the first K keys. ``mask``
                 broadcasts to them and is true for visible keys; it is None if all are visible. See ``weights_by_rows``.
+            heads: Number of first heads whose weights ``use`` needs, by default all. It may receive those of all heads.
 
         Returns:
             The concatenated results (B, X, N, Y).

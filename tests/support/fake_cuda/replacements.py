@@ -206,13 +206,15 @@ def _trace_custom_operators() -> None:
     class Scan(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
-            h = scan.in_two_levels(factors, inputs, state)
+            h = scan.in_levels(factors, inputs, state)
             ctx.save_for_backward(factors, state, h)
             return h
 
         @staticmethod
-        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return scan.in_two_levels_backward(*gradients, *ctx.saved_tensors)
+        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+            factors, state, h = ctx.saved_tensors
+            grad_factors, *others = scan.in_levels_backward(gradients[0], factors, state, h)
+            return grad_factors.sum_to_size(factors.shape), *others
 
     vars(scan)["_scan"] = Scan.apply
 
