@@ -176,6 +176,7 @@ class Stages:
     def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Evaluation:
         self.stage = "testing"
         batch_size = self.config.measure.evaluation_batch_size
+        stream = self.config.train.order == "stream"
         validation = evaluate(
             model,
             rows["validation"],
@@ -184,9 +185,14 @@ class Stages:
             batch_size,
             "Validation, reloaded",
             self.config.train.validation_tokens,
+            stream=stream,
         )
         each_target = task.spec.kind != "language_modeling"  # for the slices
-        test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test", each_target=each_target)
+        test = evaluate(
+            *(model, rows["test"], task.spec, self.hardware, batch_size, "Test"),
+            each_target=each_target,
+            stream=stream,
+        )
         self.record.metrics = {
             "validation": _metric(validation, task),  # type: ignore[dict-item]
             "test": _metric(test, task),  # type: ignore[dict-item]
