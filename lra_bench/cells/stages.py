@@ -18,6 +18,7 @@ from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.windows import cut_all
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
+from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths
 from lra_bench.evaluation.slices import slice_scores
 from lra_bench.profiling.profile import profile
 from lra_bench.records.curves import strongest
@@ -102,6 +103,7 @@ class Stages:
             return
         self._finish(model, rows)
         test = self._test(model, rows, task, fit)
+        self._remember(model, rows, task)
         self._profile(task)
         self._extrapolate(model, task, test)
 
@@ -212,6 +214,14 @@ class Stages:
         self.record.training["validation_change_on_reload"] = change
         self.predictions = predictions_table({_whole_test(task): test})
         return test
+
+    def _remember(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> None:
+        self.stage = "evaluating memory lengths"
+        options = self.config.measure
+        self.record.memory = evaluate_memory_lengths(
+            *(model, rows["test"], task.spec, options.memory_lengths, self.hardware, options.evaluation_batch_size),
+            attempt=self.record.attempt,
+        )
 
     def _profile(self, task: Task) -> None:
         self.stage = "measuring speed and memory"

@@ -106,7 +106,8 @@ class Measure:
     of longer inputs that the task defines. ``extrapolation_knobs: null`` means all options that the model declares as
     changeable for evaluation only (such as ``position.scaling=yarn``); ``[]`` means none. In language modelling all
     contexts are scored on the same ``extrapolation_tokens`` tokens of the test split, rounded to multiples of the
-    longest context. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
+    longest context. ``memory_lengths`` are the memory lengths with which a language model with memory is tested; ``[]``
+    means none. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
     ``speed_batches`` are the batch sizes of a profile, or ``largest``; null means ``speed_batch_size`` if it is set,
     otherwise the defaults of the device. The step benchmark of a cell is warmed up for ``speed_seconds`` (by default
     2 s), or ten steps, and timed for at least as long. ``memory_limit_gigabytes`` is the memory limit of a step, by
@@ -122,6 +123,7 @@ class Measure:
     extrapolation_variants: list[str] | None = None
     extrapolation_knobs: list[str] | None = None
     extrapolation_tokens: int = 1_000_000
+    memory_lengths: list[int] = field(default_factory=lambda: [0, 128, 512, 2048])
     evaluation_batch_size: int = 32
     flops: bool = True
     flops_length: int | None = None
