@@ -116,5 +116,3 @@ def _full_state(model: nn.Module, rows: Rows, spec: TaskSpec, length: int, hardw
 
 def _one(windows: Windows, number: int) -> Windows:
     return windows.select(slice(number, number + 1))
-
-

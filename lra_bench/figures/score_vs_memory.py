@@ -12,6 +12,7 @@ from .intervals import seed_band
 from .layout import Sheet
 from .legend import Entry
 from .style import SMALL
+from .ticks import logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         for record in records
         if (memory := record.memory) is not None
     ]
-    groups = placed(records, points).groupby([*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"], dropna=False)
+    groups = placed(records, points).groupby(
+        [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"], dropna=False
+    )
     parts = [
         groups.agg(
             seeds=("seed", "nunique"),
@@ -72,8 +75,9 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     ax.minorticks_off()
     ax.set_xlabel("memory length in testing (tokens or slots)", fontsize=SMALL)
     if rows["quantity"].iloc[0] == "state bytes":
-        ax.set_yscale("log")
-        ax.set_ylabel("state (bytes)")
+        low, high = extent(rows, "low", "high")
+        ax.set_ylim(low / 1.3, high * 1.3)
+        logarithmic(ax, "y")
         return
     limits(ax, *extent(rows, "low", "high"))
     ax.set_ylabel(units("bits_per_character")[1])
