@@ -132,12 +132,11 @@ def test_gradients_of_terms_equal_finite_differences(numbers):
         torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
         for shape in ((2, 3, numbers), (2, numbers, 7))
     )
-    assert torch.autograd.gradcheck(lambda *each: difference_term(*each, 2, torch.float64), (own, others))
+    assert torch.autograd.gradcheck(lambda a, b: difference_term(a, b, 2, torch.float64), (own, others))
     term, places = difference_term(own, others, 2, torch.float64), torch.arange(7)
     later = places > torch.arange(2, 5)[:, None]
     last = numbers - 1
     expected = torch.where(later, own[..., last:] - others[:, last:], own[..., :1] - others[:, :1])
     assert torch.equal(term, expected)
-    assert torch.autograd.gradcheck(
-        lambda *each: gaussian_term(places, *each, torch.float64), (4 * own[..., :1], own[..., :1] - 3)
-    )
+    centre, steepness = 4 * own[..., :1], own[..., :1] - 3
+    assert torch.autograd.gradcheck(lambda a, b: gaussian_term(places, a, b, torch.float64), (centre, steepness))
