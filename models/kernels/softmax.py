@@ -68,10 +68,7 @@ def softmax_attention(
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float, dropout: float
 ) -> Tensor:
-    """Call torch's fused attention on 4-D tensors of one width.
-
-    ``mask`` is bool, true where a key is visible, or a term to add to scores.
-    """
+    """Call torch's fused attention on 4-D tensors of one width; ``mask`` is bool, true where a key is visible."""
     return F.scaled_dot_product_attention(
         q,
         k,
