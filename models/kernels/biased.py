@@ -109,5 +109,6 @@ def _attend_slice(
         mask = earlier if mask is None else mask & earlier
     if mask is not None:
         term = term.masked_fill(~mask, lowest)
+    # A mask of the type of q is added to the scores.
     o = fused(q, k, v, term, scale=scale, dropout=dropout)
     return o if mask is None else o * mask.any(-1, keepdim=True)

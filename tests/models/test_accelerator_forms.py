@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lra_bench.models.kernels.rows as row_slices
 from lra_bench.models.kernels import biased, selective_scan
 from lra_bench.models.kernels.devices import gpu_forms, uses_gpu_form
+from lra_bench.models.kernels.terms import difference_term, gaussian_term
 from tests.support.mixer_cases import context, directions, make, make_position, rows
 from tests.support.storage_probe import exponents, held_for_backward
 
@@ -121,3 +122,21 @@ def test_form_depends_on_the_device():
     with gpu_forms():
         assert uses_gpu_form(x)
     assert not uses_gpu_form(x)
+
+
+@pytest.mark.parametrize("numbers", [1, 2])
+def test_gradients_of_terms_equal_finite_differences(numbers):
+    """Every number of queries and keys is independent here, unlike in a layer."""
+    generator = torch.Generator().manual_seed(numbers)
+    own, others = (
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in ((2, 3, numbers), (2, numbers, 7))
+    )
+    assert torch.autograd.gradcheck(lambda a, b: difference_term(a, b, 2, torch.float64), (own, others))
+    term, places = difference_term(own, others, 2, torch.float64), torch.arange(7)
+    later = places > torch.arange(2, 5)[:, None]
+    last = numbers - 1
+    expected = torch.where(later, own[..., last:] - others[:, last:], own[..., :1] - others[:, :1])
+    assert torch.equal(term, expected)
+    centre, steepness = 4 * own[..., :1], own[..., :1] - 3
+    assert torch.autograd.gradcheck(lambda a, b: gaussian_term(places, a, b, torch.float64), (centre, steepness))
