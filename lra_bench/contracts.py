@@ -213,6 +213,17 @@ class Accelerable(Protocol):
 
 
 @runtime_checkable
+class Finished(Protocol):
+    """A model that collects data after training, and uses it in later forward passes outside training."""
+
+    def finish(self, train: Any, validation: Any) -> None:
+        """Collect data from the training and validation splits; called once with the best weights."""
+
+    def finish_for_benchmark(self) -> None:
+        """Fill what ``finish`` collects with random values of the same size, for the step benchmark."""
+
+
+@runtime_checkable
 class Readable(Protocol):
     """A model that can read a sequence in parts, passing on a memory, for the measurement of its inference state."""
 
