@@ -10,6 +10,8 @@ from torch import Tensor
 
 from lra_bench.contracts import UserError
 
+from ..kernels.softmax import grouped
+
 BACKENDS = ("torch", "faiss")
 QUERIES_AT_ONCE = 1024
 KEYS_AT_ONCE = 16_384
@@ -95,6 +97,31 @@ class Index:
             distances[part] = differences.square().sum(-1)
         distances, order = distances.masked_fill(ids < 0, torch.inf).sort(dim=-1, stable=True)
         return distances, ids.gather(1, order)
+
+
+@torch.no_grad()
+def best_products(q: Tensor, k: Tensor, count: int) -> Tensor:
+    """Return the indices (B, H, N, ``count``) of the keys with the largest inner product with each query.
+
+    O(N M D) time; the inner products of at most ``QUERIES_AT_ONCE`` queries and ``KEYS_AT_ONCE`` keys of each head are
+    in memory at a time.
+
+    Args:
+        q: Queries (B, H, N, D).
+        k: Keys (B, G, M, D), where G divides H and M is at least ``count``.
+        count: Number of keys.
+    """
+    found = []
+    for part in q.split(QUERIES_AT_ONCE, 2):
+        best = part.new_zeros(*part.shape[:3], 0)
+        ids = torch.zeros(*part.shape[:3], 0, dtype=torch.int64, device=q.device)
+        for first in range(0, k.shape[2], KEYS_AT_ONCE):
+            keys = k[:, :, first : first + KEYS_AT_ONCE]
+            top, where = largest(grouped(part, keys.mT), min(count, keys.shape[2]))
+            best, choice = torch.cat((best, top), -1).topk(min(count, best.shape[-1] + top.shape[-1]))
+            ids = torch.cat((ids, where + first), -1).gather(-1, choice)
+        found.append(ids)
+    return torch.cat(found, 2)
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
