@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -62,11 +62,13 @@ def described(network: SequenceModel, batch: Batch, memory: Any = None) -> tuple
     return output, features.float() if features.dtype.itemsize < 4 else features
 
 
-def chosen_examples(rows: Split, spec: TaskSpec, targets: int, seed: int) -> Iterator[Batch]:
-    """Yield batches of examples, chosen at random, with about ``targets`` targets in total.
+def chosen_examples(
+    rows: Split, spec: TaskSpec, targets: int | None, seed: int, ordered: bool = True
+) -> Iterator[Batch]:
+    """Yield batches of examples, chosen at random, with about ``targets`` targets in total; None means all.
 
     In language modelling examples are windows of the training length that do not overlap, otherwise rows. The choice
-    depends on the seed; the examples are in the order of the split.
+    depends on the seed; the examples are in the order of the split, or in random order if not ``ordered``.
     """
     if spec.kind == "language_modeling":
         places = [
@@ -78,9 +80,9 @@ def chosen_examples(rows: Split, spec: TaskSpec, targets: int, seed: int) -> Ite
     else:
         places, total = None, len(rows)
         each = max(1, int(rows.row_lengths.mean())) if spec.per_token else 1
-    wanted = min(total, math.ceil(targets / each))
-    order = torch.randperm(total, generator=generator_of("retrieval", seed, 0))
-    numbers = order[:wanted].sort().values.tolist()
+    wanted = total if targets is None else min(total, math.ceil(targets / each))
+    chosen = torch.randperm(total, generator=generator_of("retrieval", seed, 0))[:wanted]
+    numbers = (chosen.sort().values if ordered else chosen).tolist()
     for start in range(0, wanted, EXAMPLES_AT_ONCE):
         part = numbers[start : start + EXAMPLES_AT_ONCE]
         yield rows.batch(part) if places is None else _windows(rows, [places[number] for number in part], spec)
@@ -95,26 +97,37 @@ def _windows(rows: Split, places: list[tuple[int, int]], spec: TaskSpec) -> Batc
     for row, text in enumerate(texts):
         values = torch.as_tensor(text.astype("int64"))
         tokens[row, : len(text) - 1], targets[row, : len(text) - 1] = values[:-1], values[1:]
-    return Batch(lengths, targets, tokens=tokens)
+    documents, starts = torch.tensor(places).unbind(1)
+    return Batch(lengths, targets, tokens=tokens, extra={"row": documents, "start": starts})
+
+
+class Described(NamedTuple):
+    """Features (T, D), logits (T, classes), targets (T,) and places (T, 2) of T examples or tokens.
+
+    A place is the index of the example or document in its split, and the position in it, 0 if examples have one target.
+    """
+
+    features: Tensor
+    logits: Tensor
+    targets: Tensor
+    places: Tensor
 
 
 @torch.no_grad()
-def features_of(
-    network: SequenceModel, rows: Split, spec: TaskSpec, targets: int, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return features (T, D), logits (T, classes) and targets (T,) of examples of a split, at most ``targets`` of them.
-
-    The network is in evaluation mode meanwhile.
-    """
+def described_examples(network: SequenceModel, rows: Split, spec: TaskSpec, targets: int, seed: int) -> Described:
+    """Describe examples of a split with at most ``targets`` targets; the network is in evaluation mode meanwhile."""
     was_training, device = network.training, next(network.parameters()).device
     network.eval()
-    features, logits, labels = [], [], []
+    parts: list[list[Tensor]] = [[], [], [], []]
     for batch in chosen_examples(rows, spec, targets, seed):
         batch = batch.to(device)
-        output, found = described(network, batch)
+        output, features = described(network, batch)
         scored = batch.targets != NOT_SCORED
-        features.append(found[scored])
-        logits.append(output.logits[scored])
-        labels.append(batch.targets[scored])
+        examples = scored.nonzero()
+        row, start = (batch.extra[name][examples[:, 0]] for name in ("row", "start"))
+        position = start + examples[:, 1] if spec.per_token else start
+        found = features[scored], output.logits[scored], batch.targets[scored], torch.stack((row, position), 1)
+        for part, each in zip(parts, found, strict=True):
+            part.append(each)
     network.train(was_training)
-    return torch.cat(features)[:targets], torch.cat(logits)[:targets], torch.cat(labels)[:targets]
+    return Described(*(torch.cat(part)[:targets] for part in parts))

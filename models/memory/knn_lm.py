@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lra_bench.contracts import Batch, Capability, Output, UserError
 
-from .features import Split, described, features_of
+from .datastore import Datastore, principal_components
+from .features import Split, described, described_examples
 from .retrieval import Retrieval
 from .search import Index
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Candidates, in multiples of the mean squared distance to the neighbours."""
-
-
-class Datastore(NamedTuple):
-    """The index of the features of training examples, their targets (T,), and the projection of features, or None."""
-
-    index: Index
-    targets: Tensor
-    projection: Tensor | None
-
-    def search(self, features: Tensor, neighbours: int) -> tuple[Tensor, Tensor]:
-        """Return the squared distances and the targets of the neighbours of features (Q, D), (Q, k) each.
-
-        If there are fewer neighbours, the remaining places have an infinite distance.
-        """
-        queries = features if self.projection is None else features @ self.projection
-        distances, ids = self.index.search(queries, neighbours)
-        return distances, self.targets[ids.clamp(min=0)]
 
 
 class KnnLM(Retrieval):
@@ -102,13 +86,13 @@ class KnnLM(Retrieval):
     @torch.no_grad()
     def finish(self, train: Split, validation: Split) -> None:
         """Store the features of training examples, and choose λ and T on the validation split."""
-        features, _, targets = features_of(self.network, train, self.spec, self.keys, self.seed)
+        features, _, targets, _ = described_examples(self.network, train, self.spec, self.keys, self.seed)
         projection = None
         if self.dimensions is not None and self.dimensions < features.shape[1]:
             projection = principal_components(features, self.dimensions)
         keys = features if projection is None else features @ projection
         self.datastore = Datastore(Index(keys, self.backend), targets, projection)
-        features, logits, targets = features_of(self.network, validation, self.spec, self.tuning, self.seed)
+        features, logits, targets, _ = described_examples(self.network, validation, self.spec, self.tuning, self.seed)
         distances, found = self.datastore.search(features, self.neighbours)
         scale = float(distances[distances.isfinite()].mean()) or 1.0
         self.chosen = choose(
@@ -121,13 +105,8 @@ class KnnLM(Retrieval):
 
     def finish_for_benchmark(self) -> None:
         """Fill the datastore with random numbers, so that the step benchmark includes the search."""
-        width = self.network.mixers[0].width * (2 if self.spec.kind == "matching" else 1)
-        size = min(self.dimensions or width, width)
-        example = next(self.network.parameters())
-        projection = None if size == width else torch.randn(width, size).to(example)
-        index = Index(torch.randn(self.keys, size).to(example), self.backend)
-        targets = torch.randint(self.spec.classes, (self.keys,), device=example.device)
-        self.datastore, self.chosen = Datastore(index, targets, projection), (0.5, float(size))
+        self.datastore = self.random_datastore(self.dimensions)
+        self.chosen = (0.5, float(self.datastore.index.keys.shape[1]))
 
 
 def interpolate(logits: Tensor, distances: Tensor, targets: Tensor, share: float, temperature: float) -> Tensor:
@@ -173,10 +152,3 @@ def choose(
         for share in shares:
             losses[share, temperature] = float(-(share * theirs + (1 - share) * own).log().mean())
     return min(losses, key=lambda pair: losses[pair])
-
-
-def principal_components(features: Tensor, dimensions: int) -> Tensor:
-    """Return the first principal directions (D, ``dimensions``) of features (T, D)."""
-    centred = (features - features.mean(0)).double()
-    _, vectors = torch.linalg.eigh(centred.mT @ centred)
-    return vectors.flip(-1)[:, :dimensions].to(features.dtype)

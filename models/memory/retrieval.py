@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lra_bench.contracts import Batch, Capability, TaskSpec, UserError
 
 from ..backbone import SequenceModel
+from .datastore import Datastore
 from .search import Index
 
 
@@ -90,6 +91,15 @@ class Retrieval(nn.Module):
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states of the backbone."""
         return self.network.hidden(batch)
+
+    def random_datastore(self, dimensions: int | None) -> Datastore:
+        """Return a datastore of random numbers with ``keys`` keys of ``dimensions`` features, None for all features."""
+        width = self.network.mixers[0].width * (2 if self.spec.kind == "matching" else 1)
+        size = min(dimensions or width, width)
+        example = next(self.network.parameters())
+        projection = None if size == width else torch.randn(width, size).to(example)
+        targets = torch.randint(self.spec.classes, (self.keys,), device=example.device)
+        return Datastore(Index(torch.randn(self.keys, size).to(example), self.backend), targets, projection)
 
     def parameter_parts(self) -> dict[str, int]:
         """Return the number of parameters of the backbone in total and by part."""

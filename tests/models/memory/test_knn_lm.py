@@ -6,8 +6,9 @@ from datasets import Dataset
 
 from lra_bench.contracts import NOT_SCORED, Finished, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.models.memory.features import chosen_examples, described, features_of
-from lra_bench.models.memory.knn_lm import KnnLM, choose, interpolate, principal_components
+from lra_bench.models.memory.datastore import principal_components
+from lra_bench.models.memory.features import chosen_examples, described, described_examples
+from lra_bench.models.memory.knn_lm import KnnLM, choose, interpolate
 from tests.support.model_cases import batch_for, model, randomise, task
 
 KINDS = {
@@ -50,7 +51,7 @@ def made(kind, finish=True, **options):
 def test_equals_its_definition(kind):
     system, batch = made(kind)
     spec, network = system.spec, system.network
-    features, _, labels = features_of(network, rows_of(spec), spec, 1000, 0)
+    features, _, labels, _ = described_examples(network, rows_of(spec), spec, 1000, 0)
     output, queries = described(network, batch)
     own = output.logits.softmax(-1).flatten(0, -2)
     share, temperature = system.chosen
@@ -88,7 +89,7 @@ def test_features_are_the_input_of_the_last_feed_forward_network():
     assert (described(network, batch)[1] - features).abs().max() < 1e-12
 
 
-def test_features_of_later_tokens_have_no_effect():
+def test_described_examples_later_tokens_have_no_effect():
     system, batch = made("language_modeling", keys=30)
     changed = batch.tokens.clone()
     changed[:, 10:] = 3
@@ -137,7 +138,7 @@ def test_windows_are_those_of_the_documents():
     assert targets.tolist() == [*rows.row(0)[1:].tolist(), *rows.row(1)[1:].tolist()]
     fewer = list(chosen_examples(rows, spec, 30, 0))
     assert sum(batch.size for batch in fewer) == 2
-    assert len(features_of(made("language_modeling")[0].network, rows, spec, 30, 0)[2]) == 30
+    assert len(described_examples(made("language_modeling")[0].network, rows, spec, 30, 0).targets) == 30
 
 
 def test_principal_components_keep_distances_within_their_space():
