@@ -79,7 +79,7 @@ class Index:
             keys = self.keys[first : first + KEYS_AT_ONCE]
             scores = torch.addmm(-self._half_norms[None, first : first + len(keys)], queries, keys.mT)
             if hidden is not None:
-                places = torch.arange(first, first + len(keys), device=queries.device)[None]
+                places = torch.arange(first, first + len(keys), dtype=torch.int32, device=queries.device)[None]
                 scores.masked_fill_(hidden(numbers, places), -torch.inf)
             top, where = largest(scores, min(k, len(keys)))
             joined, choice = torch.cat((best, top), 1).topk(k)

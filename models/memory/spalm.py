@@ -193,12 +193,11 @@ def _later_in_the_same(examples: Tensor, positions: Tensor, places: Tensor) -> C
     Args:
         examples: Example of each query, (Q,).
         positions: Position of each query in its example, (Q,).
-        places: Example and position of each key, (T, 2).
+        places: Example and position of each key, (T, 2), in increasing order.
     """
-
-    def hidden(queries: Tensor, keys: Tensor) -> Tensor:
-        of_keys = places[keys[0]]
-        queries = queries[:, 0]
-        return (of_keys[:, 0] == examples[queries, None]) & (of_keys[:, 1] >= positions[queries, None])
-
-    return hidden
+    # In this order the keys are one range for each query.
+    stride = int(places[:, 1].max()) + 1
+    keys = places[:, 0] * stride + places[:, 1]
+    begin = torch.searchsorted(keys, examples * stride + positions.clamp(max=stride)).int()
+    end = torch.searchsorted(keys, (examples + 1) * stride).int()
+    return lambda queries, numbers: (numbers >= begin[queries]) & (numbers < end[queries])
