@@ -99,8 +99,9 @@ class Batch:
         targets: (B,), or (B, N) with ``NOT_SCORED`` (-100) at positions that are not scored.
         tokens: (B, N), or (B, 2, N) for two documents; int64.
         values: (B, N, C) float, for continuous inputs.
-        extra: Further tensors, batch first. Batches of a stream have ``extra["reset"]`` (B,) bool, true for examples
-            that begin a new document.
+        extra: Further tensors, batch first. Batches of rows of a split have ``row`` (B,), the index of each example or
+            document in the split, and ``start`` (B,), the position of its first token in the document. Batches of a
+            stream also have ``reset`` (B,) bool, true for examples that begin a new document.
         full: Whether no example is padded; None if unknown, to be treated as padded. If ``lengths`` are on the CPU, the
             constructor computes it and ignores the argument. Otherwise it keeps the argument, because reading
             ``lengths`` from a GPU would synchronise with it; ``to`` passes the value on.
@@ -229,6 +230,35 @@ class Accelerable(Protocol):
 
     def accelerate(self) -> None:
         """Switch to these kernels for all later forward passes."""
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A model that is prepared on the training split before training begins, or continues after an interruption."""
+
+    @property
+    def preparation_steps(self) -> int:
+        """Number of steps of the preparation, for its progress bar."""
+
+    def prepare(self, train: Any, fresh: bool, advance: Callable[[int], None]) -> None:
+        """Prepare the model.
+
+        Args:
+            train: The training split.
+            fresh: Whether training begins; otherwise the weights are those of a checkpoint.
+            advance: Function to call with the number of steps done since the last call.
+        """
+
+
+@runtime_checkable
+class Finished(Protocol):
+    """A model that collects data after training, and uses it in later forward passes outside training."""
+
+    def finish(self, train: Any, validation: Any) -> None:
+        """Collect data from the training and validation splits; called once with the best weights."""
+
+    def finish_for_benchmark(self) -> None:
+        """Fill what ``finish`` collects with random values of the same size, for the step benchmark."""
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
 from lra_bench.config.schema import CellConfig, Train
-from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
+from lra_bench.contracts import Batch, Output, Prepared, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
@@ -133,6 +133,9 @@ def train(
     stepped = stepped_modules(model)
     solved = _is_solved(state, recipe, spec, floor)
 
+    if isinstance(model, Prepared):
+        with bar(model.preparation_steps, "Preparing", unit="steps") as advance:
+            model.prepare(rows["train"], state.step == 0, advance)
     model.train()
     label = f"Training {config.model['label']}"
     with (

@@ -200,11 +200,19 @@ class SegmentMixer(HeadMixer):
             k_positions: Positions of the keys, (K,) or (B, K).
             visible: Bool mask that broadcasts to the weights, or None. A query without visible keys gets zeros.
         """
+        return self.softmax(self.scores(q, k, q_positions, k_positions), visible)
+
+    def scores(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """Return the scores (B, H, r, K) of queries and keys with the hooks of the position, as for ``weigh``."""
         if self.position is not None and "rotate" in self.position.hooks:
             q, k = self.position.rotate(q, k, q_positions, k_positions)
         scores = grouped(q * self.head_dim**-0.5, k.mT)
         if self.position is not None:
             scores = self.position.complete(scores, q, k, q_positions, k_positions)
+        return scores
+
+    def softmax(self, scores: Tensor, visible: Tensor | None) -> Tensor:
+        """Return the softmax of the scores of visible keys, as ``weigh`` does."""
         if visible is None:
             return scores.softmax(-1)
         weights = (scores + additive_mask(visible, scores.dtype)).softmax(-1)

@@ -19,8 +19,12 @@ from tests.support.toy_text import SPEC, rows_of
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 RECIPE = Train(steps=6, batch_size=4, evaluate_every=3, order="stream", window=16, lr=1e-2, warmup_steps=2)
-SYSTEMS = ("transformer_xl", "compressive")
-SMALL = {"transformer_xl": {"segment": 8, "memory": 12}, "compressive": {"segment": 8, "memory": 6, "compressed": 4}}
+SYSTEMS = ("transformer_xl", "compressive", "memorizing")
+SMALL = {
+    "transformer_xl": {"segment": 8, "memory": 12},
+    "compressive": {"segment": 8, "memory": 6, "compressed": 4},
+    "memorizing": {"segment": 8, "memory": 40, "cache": 8, "neighbours": 4},
+}
 
 
 def documents(lengths=(120, 61, 17, 40)):

@@ -1,0 +1,37 @@
+"""Datastore of a system with retrieval: features of training examples and their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .search import Index
+
+
+class Datastore(NamedTuple):
+    """The index of the features of training examples, their targets (T,), and the projection of features, or None."""
+
+    index: Index
+    targets: Tensor
+    projection: Tensor | None
+
+    def search(
+        self, features: Tensor, neighbours: int, hidden: Callable[[Tensor, Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the squared distances and the targets of the neighbours of features (Q, D), (Q, k) each.
+
+        If there are fewer neighbours, the remaining places have an infinite distance. ``hidden`` is that of ``Index``.
+        """
+        queries = features if self.projection is None else features @ self.projection
+        distances, ids = self.index.search(queries, neighbours, hidden)
+        return distances, self.targets[ids.clamp(min=0)]
+
+
+def principal_components(features: Tensor, dimensions: int) -> Tensor:
+    """Return the first principal directions (D, ``dimensions``) of features (T, D)."""
+    centred = (features - features.mean(0)).double()
+    _, vectors = torch.linalg.eigh(centred.mT @ centred)
+    return vectors.flip(-1)[:, :dimensions].to(features.dtype)
