@@ -225,10 +225,15 @@ def forward_backward(
     parts = micro_batches(batch.size, hardware.micro_batch, group.rank, group.world)
     begin, end = parts[0][0], parts[-1][1]
     full_batch = batch
-    batch = (batch if end - begin == batch.size else batch.rows(begin, end)).to(hardware.device)
-    if "reset" not in batch.extra:
+    batch = batch if end - begin == batch.size else batch.rows(begin, end)
+    reset = batch.extra.get("reset")
+    batch = batch.to(hardware.device)
+    if reset is None:
         memory = None
-    memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, batch.extra["reset"]), memory)
+    else:
+        # Memory may have tensors on the CPU, such as numbers of tokens that a mixer reads there.
+        resets = {reset.device: reset, hardware.device: batch.extra["reset"]}
+        memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, resets[tensor.device]), memory)
     if group.world == len(parts) == 1:
         loss, memory, reported = _micro_step(model, batch, optimizer, hardware, memory)
         return loss, memory, {name: dict(values) for name, values in reported.items()}

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .search import Index
 
 
-class Datastore(NamedTuple):
-    """The index of the features of training examples, their targets (T,), and the projection of features, or None."""
+class Datastore(nn.Module):
+    """The index of the features of training examples, and their targets. It moves with the model, but is not saved.
 
-    index: Index
-    targets: Tensor
-    projection: Tensor | None
+    Args:
+        index: Index of the features (T, D), after the projection.
+        targets: Their targets (T,).
+        projection: Projection of features, or None.
+    """
+
+    def __init__(self, index: Index, targets: Tensor, projection: Tensor | None) -> None:
+        super().__init__()
+        self.index = index
+        self.targets: Tensor
+        self.projection: Tensor | None
+        self.register_buffer("targets", targets, persistent=False)
+        self.register_buffer("projection", projection, persistent=False)
 
     def search(
         self, features: Tensor, neighbours: int, hidden: Callable[[Tensor, Tensor], Tensor] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
@@ -18,7 +18,7 @@ KEYS_AT_ONCE = 16_384
 GROUP = 64  # keys of which first only the largest score is compared
 
 
-class Index:
+class Index(nn.Module):
     """Exact index of keys (N, D) under the squared Euclidean distance.
 
     O(Q N D) time for Q queries. At most ``QUERIES_AT_ONCE`` × ``KEYS_AT_ONCE`` scores are in memory at a time. The
@@ -36,9 +36,12 @@ class Index:
     def __init__(self, keys: Tensor, backend: str = "torch") -> None:
         if backend not in BACKENDS:
             raise UserError(f"model.retrieval.backend={backend}: must be one of {', '.join(BACKENDS)}")
-        self.keys = keys
+        super().__init__()
+        self.keys: Tensor
+        self.half_norms: Tensor
+        self.register_buffer("keys", keys, persistent=False)
+        self.register_buffer("half_norms", keys.square().sum(-1) / 2, persistent=False)
         self._faiss: Any = _faiss_index(keys) if backend == "faiss" else None
-        self._half_norms = keys.square().sum(-1) / 2
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -77,7 +80,7 @@ class Index:
         numbers = torch.arange(start, start + len(queries), device=queries.device)[:, None]
         for first in range(0, len(self.keys), KEYS_AT_ONCE):
             keys = self.keys[first : first + KEYS_AT_ONCE]
-            scores = torch.addmm(-self._half_norms[None, first : first + len(keys)], queries, keys.mT)
+            scores = torch.addmm(-self.half_norms[None, first : first + len(keys)], queries, keys.mT)
             if hidden is not None:
                 places = torch.arange(first, first + len(keys), dtype=torch.int32, device=queries.device)[None]
                 scores.masked_fill_(hidden(numbers, places), -torch.inf)

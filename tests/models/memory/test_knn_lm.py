@@ -103,7 +103,7 @@ def test_the_order_of_the_datastore_is_irrelevant():
     store = system.datastore
     order = torch.randperm(len(store.targets), generator=torch.Generator().manual_seed(3))
     index = type(store.index)(store.index.keys[order])
-    system.datastore = store._replace(index=index, targets=store.targets[order])
+    system.datastore = type(store)(index, store.targets[order], store.projection)
     assert (system(batch).logits - before).abs().max() < 1e-10
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -92,9 +93,9 @@ class Watch(TorchDispatchMode):
             self._find_wait(func, name, args, kwargs)
         if name in ("aten::_to_copy", "aten::copy_"):
             self._find_copy(name, args, kwargs)
-        if on_gpu and name in ("aten::_local_scalar_dense", "aten::item"):
-            # The step continues with some value, so that later mistakes are found, too.
-            self.launches[name] += 1
+        if name in ("aten::_local_scalar_dense", "aten::item") and (on_gpu or isinstance(args[0], FakeTensor)):
+            # The step continues with some value, so that later mistakes are found, too; fake tensors have none.
+            self.launches[name] += on_gpu
             dtype = args[0].dtype
             return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else 8
         out = func(*args, **kwargs)
