@@ -77,7 +77,8 @@ class Block(nn.Module):
         self.feed_forward_norm = None if feed_forward is None else norm_layer(norm, width)
         self.convolution = convolution
         self.drop = Dropout(dropout)
-        self.mixer_scalars, self.feed_forward_scalars = branch_scalars(residual), branch_scalars(residual)
+        self.mixer_scalars = branch_scalars(residual)
+        self.feed_forward_scalars = None if feed_forward is None else branch_scalars(residual)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return x (B, N, E) after all branches, with the context updated by the mixer and the norms."""
@@ -112,6 +113,7 @@ class Block(nn.Module):
         As ``mix``, with the feed-forward network. Must not be called if the block has none.
         """
         assert self.feed_forward is not None and self.feed_forward_norm is not None
+        assert self.feed_forward_scalars is not None
         if self.pre:
             x, context = normalised(self.feed_forward_norm, x, context)
         x = self.feed_forward_scalars.before(x)

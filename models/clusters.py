@@ -118,7 +118,7 @@ class AdaptiveSoftmax(nn.Module):
         first, *others = cluster_sizes(vocabulary, cutoffs, "backbone.output.cutoffs")
         self.first = first
         self.head = linear(width, first + len(others), bias=False)
-        self.tails = nn.ModuleList(
+        self.tail = nn.ModuleList(
             linear(width, size, bias=False)
             if factor is None
             else nn.Sequential(
@@ -132,6 +132,6 @@ class AdaptiveSoftmax(nn.Module):
         """Return the log probabilities (..., V) of x (..., E)."""
         head = self.head(x).log_softmax(-1)
         parts = [head[..., : self.first]]
-        for number, tail in enumerate(self.tails):
+        for number, tail in enumerate(self.tail):
             parts.append(head[..., self.first + number, None] + tail(x).log_softmax(-1))
         return torch.cat(parts, -1)[..., self.ranks]
