@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 
@@ -87,11 +88,17 @@ def measured(records: Iterable[Record]) -> dict[tuple[str, str], Measured]:
     found = {}
     for (title, task), config in cells().items():
         if of_seed := seeds.get(config_hash(config, "")):
-            scores = [float(of_seed[seed].metrics["test"][METRICS[task]]) for seed in sorted(of_seed)]
+            scores = [_test_score(of_seed[seed], task) for seed in sorted(of_seed)]
             parts = next(iter(of_seed.values())).parameters
+            assert parts is not None, "a finished record has the number of parameters"
             active = parts["total"] - parts["body"] + parts["body_active"]
             found[title, task] = Measured(scores, parts["total"], active)
     return found
+
+
+def _test_score(record: Record, task: str) -> float:
+    metric: Mapping[str, Any] = record.metrics["test"]
+    return float(metric[METRICS[task]])
 
 
 def tau(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:

@@ -259,8 +259,7 @@ class SequenceModel(nn.Module):
         if mix_layers and funnel is not None:
             raise UserError("backbone.mix_layers=true: layers of a funnel have different lengths; leave it out")
         if residual == "fixup":
-            networks_of_blocks = [each for block in self.blocks if (each := block.feed_forward) is not None]
-            initialise_fixup(self.mixers, networks_of_blocks, depth * (1 + feed_forward))
+            initialise_fixup(self.blocks, depth * (1 + feed_forward))
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:

@@ -46,6 +46,8 @@ def build_block(mixer: Mixer, networks: Networks, *, kind: str, norm: str, place
     """
     if kind not in BLOCKS:
         raise UserError(f"backbone.block={kind}: must be one of {', '.join(BLOCKS)}")
+    if kind == "evolved" and residual == "fixup":
+        raise UserError("backbone.residual=fixup: is not defined for backbone.block=evolved; set residual=rezero")
     if mixer.spec.block == "self_contained":
         if kind != "residual":
             raise UserError(f"backbone.block={kind}: {type(mixer).__name__} replaces the whole block; leave it out")

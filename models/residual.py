@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -95,16 +95,21 @@ def check_residual(kind: str, norm: str, norm_place: str, mixers: Iterable[type[
             raise UserError(f"{option}: {mixer.__name__} replaces the whole block; leave it out")
 
 
-def initialise_fixup(mixers: Iterable[Mixer], networks: Iterable[nn.Module], branches: int) -> None:
+def initialise_fixup(blocks: Iterable[Any], branches: int) -> None:
     """Initialise the layers of residual branches for ``Fixup``, in place.
 
     The last of the m layers of a branch is set to zero, and the weights of the others are multiplied by
     ``branches`` ^ (−1 / (2m − 2)): m is 4 for attention, whose first layers are the projections of queries, keys and
     values, and the number of linear layers for a feed-forward network. Raises ``UserError`` if a branch has other
     layers.
+
+    Args:
+        blocks: Residual blocks, each with ``mixer`` and ``feed_forward``, a module or None.
+        branches: Number of branches of the network.
     """
     with torch.no_grad():
-        for mixer in mixers:
+        for block in blocks:
+            mixer, network = block.mixer, block.feed_forward
             last = getattr(mixer, "output", None)
             if not isinstance(mixer, HeadMixer) or not isinstance(last, nn.Linear):
                 raise UserError(
@@ -113,7 +118,8 @@ def initialise_fixup(mixers: Iterable[Mixer], networks: Iterable[nn.Module], bra
                 )
             first = [each for each in (mixer.query, mixer.key, mixer.value) if isinstance(each, nn.Linear)]
             _initialise(first, last, branches, 4)
-        for network in networks:
+            if network is None:
+                continue
             if not isinstance(network, FeedForward):
                 raise UserError(
                     f"backbone.residual=fixup: is not defined for {type(network).__name__}; set residual=rezero"

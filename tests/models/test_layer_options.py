@@ -235,6 +235,11 @@ def test_weighted_branches_equal_a_sum_over_heads():
             {"residual": "fixup", "norm": "none", "experts": EXPERTS},
             r"residual=fixup: is not defined for Experts",
         ),
+        (
+            "transformer",
+            {"residual": "fixup", "norm": "none", "block": "evolved"},
+            r"residual=fixup: is not defined for backbone\.block=evolved",
+        ),
         ("transformer", {"block": "parallel"}, r"block=parallel: must be one of residual, evolved"),
         ("gmlp", {"block": "evolved"}, r"block=evolved: GatedMLP replaces the whole block"),
         ("transformer", {"block": "evolved", "reversible": True}, r"reversible=true: .*block=evolved"),
