@@ -218,24 +218,20 @@ class SequenceModel(nn.Module):
             # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
         }
-        check_residual(residual, norm, norm_place, layers.kinds)
+        self.depth, self.funnel, self.reversible, self.convolves = depth, funnel, reversible, block == "evolved"
+        self.remembers = self.capability.memory and self.causal and not self.convolves
         hidden = ff_width if feed_forward else None
         networks = Networks(width, hidden, activation, dropout, feed_forward_chunks, experts, product_keys)
         networks.check(depth)
-        self.depth, self.funnel = depth, funnel
+        check_residual(residual, norm, norm_place, layers.kinds)
+        check_funnel(funnel, depth, spec, self.causal, reversible or mix_layers, layers.kinds)
+        if reversible:
+            others = mix_layers or self.convolves or networks.has_experts
+            check_reversible(layers.kinds, norm, norm_place, feed_forward, self.remembers, others)
         self.blocks = nn.ModuleList(
             build_block(each, networks, kind=block, norm=norm, place=norm_place, residual=residual)
             for each in build_mixers(distinct_layers(layers, share_every, norm), common, head_dim, attention_bias)
         )
-        check_funnel(funnel, depth, spec, self.causal, reversible, self.mixers)
-        self.convolves = block == "evolved"
-        self.remembers = self.capability.memory and self.causal and not self.convolves
-        self.reversible = reversible
-        if reversible:
-            for kind in layers.kinds:
-                check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
-            if networks.has_experts or mix_layers or self.convolves:
-                raise UserError("backbone.reversible=true: is not supported with experts, mix_layers or block=evolved")
         # With memory, positions continue from batch to batch of a stream, so every position must be supported.
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
@@ -256,8 +252,6 @@ class SequenceModel(nn.Module):
             # Created last, so that the other initial weights are those of the same model without convolution.
             add_convolutions(self.blocks, width, short_convolution, self.causal)
         self.mix = LayerMix(depth) if mix_layers else None
-        if mix_layers and funnel is not None:
-            raise UserError("backbone.mix_layers=true: layers of a funnel have different lengths; leave it out")
         if residual == "fixup":
             initialise_fixup(self.blocks, depth * (1 + feed_forward))
         name_modules(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,9 +37,12 @@ def pool_pairs(x: Tensor, context: Context) -> tuple[Tensor, Context]:
 
 
 def check_funnel(
-    blocks: int | None, depth: int, spec: TaskSpec, causal: bool, reversible: bool, mixers: list[Mixer]
+    blocks: int | None, depth: int, spec: TaskSpec, causal: bool, adds_layers: bool, mixers: Iterable[type[Mixer]]
 ) -> None:
-    """Raise ``UserError`` if a network cannot be divided into ``blocks`` blocks with pooling between them."""
+    """Raise ``UserError`` if a network cannot be divided into ``blocks`` blocks with pooling between them.
+
+    ``adds_layers`` tells whether states of different layers are added, as in reversible blocks.
+    """
     if blocks is None:
         return
     option = f"backbone.funnel={blocks}"
@@ -46,10 +51,10 @@ def check_funnel(
     reasons = {
         f"{spec.name} scores every token": spec.per_token,
         "a mean of two tokens would pass on the later one in a causal model": causal,
-        "reversible blocks need the same length in all layers": reversible,
+        "reversible blocks and mix_layers need the same length in all layers": adds_layers,
     }
     for mixer in mixers:
-        name = type(mixer).__name__
+        name = mixer.__name__
         reasons[f"{name} takes sequences of one length"] = mixer.spec.length == "fixed"
         reasons[f"{name} passes values of every token from layer to layer"] = bool(mixer.spec.carries)
     for reason, applies in reasons.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -96,16 +96,28 @@ def add_convolutions(blocks: nn.ModuleList, width: int, size: int, causal: bool)
             blocks[number] = Preceded(block, convolution)  # type: ignore[arg-type]
 
 
-def check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forward: bool, remembers: bool) -> None:
-    """Raise ``UserError`` if the blocks cannot be run as reversible blocks."""
+def check_reversible(
+    kinds: Iterable[type[Mixer]], norm: str, norm_place: str, feed_forward: bool, remembers: bool, others: bool
+) -> None:
+    """Raise ``UserError`` if the blocks cannot be run as reversible blocks.
+
+    ``others`` tells whether an option is set that reversible blocks do not support with any mixer.
+    """
     reasons = {
-        f"{kind.__name__} replaces the whole block and has no residual branches": kind.spec.block == "self_contained",
-        f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
-        f"{kind.__name__} has memory": remembers,
         "a norm after the residual sum cannot be inverted (set backbone.norm_place=pre)": norm_place != "pre",
         "batch statistics would be accumulated twice (set backbone.norm=layer)": norm == "batch",
         "the second residual branch needs feed-forward networks (set backbone.feed_forward=true)": not feed_forward,
+        "is not supported with experts, mix_layers and block=evolved": others,
     }
+    for kind in reversed(tuple(kinds)):
+        reasons = {
+            f"{kind.__name__} replaces the whole block and has no residual branches": (
+                kind.spec.block == "self_contained"
+            ),
+            f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
+            f"{kind.__name__} has memory": remembers,
+            **reasons,
+        }
     for reason, applies in reasons.items():
         if applies:
             raise UserError(f"backbone.reversible=true: {reason}")

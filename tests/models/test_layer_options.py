@@ -253,8 +253,16 @@ def test_weighted_branches_equal_a_sum_over_heads():
         ),
         ("transformer", {"funnel": 3}, r"funnel=3: must be at least 2 and divide .*backbone\.depth=2"),
         ("transformer", {"funnel": 2, "causal": True}, r"funnel=2: a mean of two tokens would pass on the later one"),
-        ("transformer", {"funnel": 2, "reversible": True}, r"funnel=2: reversible blocks need the same length"),
-        ("transformer", {"funnel": 2, "mix_layers": True}, r"mix_layers=true: layers of a funnel"),
+        (
+            "transformer",
+            {"funnel": 2, "reversible": True},
+            r"funnel=2: reversible blocks and mix_layers need the same length",
+        ),
+        (
+            "transformer",
+            {"funnel": 2, "mix_layers": True},
+            r"funnel=2: reversible blocks and mix_layers need the same length",
+        ),
         ("luna", {"funnel": 2}, r"funnel=2: Luna\w* passes values of every token"),
     ],
 )
