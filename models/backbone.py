@@ -14,17 +14,23 @@ from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 from .batch_norm import normalised
 from .block import Block, norm_layer
 from .canon_layer import Preceded
-from .embedding import DEVIATION, embedding
+from .embedding import DEVIATION
+from .funnel import check_funnel, pool_pairs
 from .hybrid import arrange
 from .kernels.dropout import Dropout
-from .layers import add_convolutions, build_block, build_mixers, check_reversible
+from .layer_mix import LayerMix
+from .layers import add_convolutions, build_block, build_mixers, check_reversible, distinct_layers
 from .limits import length_refusal, restricts_from, runs_causally
 from .mixer import Context, Mixer, Padding, name_modules
-from .parameters import parameter_count, projections
+from .networks import Networks
+from .output_heads import output_layers
+from .parameters import inactive_parameter_count, parameter_count, projections
 from .positions.of_network import network_position
 from .prefix import with_prefix
 from .readout import PAIR_FEATURES, POOLINGS, Head, pool
+from .residual import PLAIN, check_residual, initialise_fixup
 from .reversible import run_reversibly
+from .token_embedding import token_embedding
 
 PROJECTION_INITS = ("xavier", "fan_in")
 
@@ -63,8 +69,8 @@ class SequenceModel(nn.Module):
             task scores every token.
         readout_activation: Activation of the output head; by default ``activation``.
         readout_dropout: Dropout probability in the output head; by default ``dropout``.
-        norm: ``layer`` (LayerNorm), ``rms`` (RMSNorm), ``scale`` (RMSNorm with one learned scale for all features) or
-            ``batch`` (batch normalisation).
+        norm: ``layer`` (LayerNorm), ``rms`` (RMSNorm), ``scale`` (RMSNorm with one learned scale for all features),
+            ``batch`` (batch normalisation) or ``none``.
         norm_place: ``pre`` (before each mixer and feed-forward network, and after the last block) or ``post`` (after
             each residual sum).
         activation: Activation of the feed-forward networks.
@@ -85,6 +91,22 @@ class SequenceModel(nn.Module):
         hybrid: ``every`` and ``mixer``: in every ``every``-th layer, counted from 1, the configuration node ``mixer``
             replaces that of the model; by default full softmax attention. ``every`` is None if all layers have the
             mixer of the model. The network passes memory from batch to batch only if both mixers have one.
+        residual: ``add`` (x + F(x)), ``rezero`` (x + α F(x) with a learned scalar, initially 0) or ``fixup`` (learned
+            scalars around F, whose layers are initialised such that F is 0).
+        block: ``residual`` (``Block``) or ``evolved`` (``EvolvedBlock``).
+        share_every: Number of layers with their own weights, which are reused in the same order; 1 for the same weights
+            in all layers, None for different weights.
+        embedding: ``rank``, ``cutoffs``, ``factor`` and ``tied``, see ``token_embedding``; by default one table.
+        output: ``kind``, ``components``, ``cutoffs`` and ``factor``, see ``output_layers``; by default a linear layer.
+        token_order: Token ids from the most frequent one on, for ``cutoffs``; other ids follow in their order.
+        experts: Options of ``Experts``, and ``every``: every ``every``-th layer, counted from 1, has experts as its
+            feed-forward network. ``ff_width`` is the hidden width of an expert, by default that of the networks divided
+            by ``top_k``. ``count`` is None for no experts.
+        product_keys: Options of ``ProductKeyMemory``, and ``layer``: the layer, counted from 1, that has it in place of
+            a feed-forward network, None for none.
+        mix_layers: Whether the head receives a learned sum of the states of all layers (``LayerMix``).
+        funnel: Number of blocks of equally many layers, between which pairs of neighbouring tokens are averaged
+            (``pool_pairs``). None for no pooling.
     """
 
     revision: ClassVar[int] = 1
@@ -128,6 +150,16 @@ class SequenceModel(nn.Module):
         feed_forward: bool = True,
         short_convolution: int | None = None,
         hybrid: Mapping[str, Any] | None = None,
+        residual: str = PLAIN,
+        block: str = "residual",
+        share_every: int | None = None,
+        embedding: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+        token_order: Sequence[int] | None = None,
+        experts: Mapping[str, Any] | None = None,
+        product_keys: Mapping[str, Any] | None = None,
+        mix_layers: bool = False,
+        funnel: int | None = None,
     ) -> None:
         super().__init__()
         for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
@@ -149,7 +181,7 @@ class SequenceModel(nn.Module):
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         layers = arrange(mixer, hybrid, depth)
         self.capability: Capability = layers.capability
-        if short_convolution is not None:
+        if short_convolution is not None or block != "residual" or funnel is not None:
             self.capability = replace(self.capability, equivariant=False)
         self.requested_causal = causal
         self.causal = runs_causally(spec, self.capability) if causal is None else causal
@@ -161,7 +193,7 @@ class SequenceModel(nn.Module):
                 "backbone.pooling=mean or last"
             )
 
-        self.embedding = embedding(spec, width, embedding_scale)
+        self.embedding = token_embedding(spec, width, embedding_scale, embedding, token_order)
         self.cls = nn.Parameter(torch.randn(width) * cls_scale) if with_cls else None
         self.position = network_position(
             position,
@@ -186,24 +218,20 @@ class SequenceModel(nn.Module):
             # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
         }
-        self.blocks = nn.ModuleList(
-            build_block(
-                each,
-                width,
-                ff_width if feed_forward else None,
-                activation=activation,
-                norm=norm,
-                place=norm_place,
-                dropout=dropout,
-                chunks=feed_forward_chunks,
-            )
-            for each in build_mixers(layers, common, head_dim, attention_bias)
-        )
-        self.remembers = self.capability.memory and self.causal
-        self.reversible = reversible
+        self.depth, self.funnel, self.reversible, self.convolves = depth, funnel, reversible, block == "evolved"
+        self.remembers = self.capability.memory and self.causal and not self.convolves
+        hidden = ff_width if feed_forward else None
+        networks = Networks(width, hidden, activation, dropout, feed_forward_chunks, experts, product_keys)
+        networks.check(depth)
+        check_residual(residual, norm, norm_place, layers.kinds)
+        check_funnel(funnel, depth, spec, self.causal, reversible or mix_layers, layers.kinds)
         if reversible:
-            for kind in layers.kinds:
-                check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
+            others = mix_layers or self.convolves or networks.has_experts
+            check_reversible(layers.kinds, norm, norm_place, feed_forward, self.remembers, others)
+        self.blocks = nn.ModuleList(
+            build_block(each, networks, kind=block, norm=norm, place=norm_place, residual=residual)
+            for each in build_mixers(distinct_layers(layers, share_every, norm), common, head_dim, attention_bias)
+        )
         # With memory, positions continue from batch to batch of a stream, so every position must be supported.
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
@@ -215,6 +243,7 @@ class SequenceModel(nn.Module):
             readout_activation or activation,
             dropout if readout_dropout is None else readout_dropout,
             pair_features,
+            output_layers(spec, width, output, self.embedding if (embedding or {}).get("tied") else None, token_order),
         )
         if projection_init == "fan_in":
             for layer in projections(self):
@@ -222,6 +251,9 @@ class SequenceModel(nn.Module):
         if short_convolution is not None:
             # Created last, so that the other initial weights are those of the same model without convolution.
             add_convolutions(self.blocks, width, short_convolution, self.causal)
+        self.mix = LayerMix(depth) if mix_layers else None
+        if residual == "fixup":
+            initialise_fixup(self.blocks, depth * (1 + feed_forward))
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
@@ -251,6 +283,8 @@ class SequenceModel(nn.Module):
             return "the model is bidirectional"
         if self.reversible:
             return "reversible blocks have no memory"
+        if self.convolves:
+            return "blocks of the Evolved Transformer have no step form"
         if type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows:
             return f"{type(self.mixers[0]).__name__} adds rows in front of the tokens"
         if self.position.depends_on_length:
@@ -277,7 +311,7 @@ class SequenceModel(nn.Module):
 
         0 and None as in ``Mixer.restricts_from``; the result is None if all layers return None.
         """
-        return restricts_from(self.mixers, self.cls is not None)
+        return 0 if self.funnel else restricts_from(self.mixers, self.cls is not None)
 
     def supports(self, spec: TaskSpec) -> str | None:
         """Return the reason why the mixer does not support the direction of the task, None if it does."""
@@ -291,14 +325,19 @@ class SequenceModel(nn.Module):
         return length_refusal(self.mixers, self.max_length, length) or self.position.supports_length(length)
 
     @property
+    def layers(self) -> list[nn.Module]:
+        """Block of each layer; layers that share weights have the same block."""
+        return [self.blocks[layer % len(self.blocks)] for layer in range(self.depth)]
+
+    @property
     def mixers(self) -> list[Mixer]:
-        """Mixers of all layers."""
+        """Mixers of all layers that have their own weights."""
         return [block.mixer if isinstance(block, Block | Preceded) else block for block in self.blocks]  # type: ignore[misc]
 
     @property
     def shards(self) -> list[nn.Module]:
-        """Blocks whose weights are used only in their own forward pass, so that they can be sharded."""
-        if self.reversible:
+        """Blocks whose weights are used only in one forward pass, their own, so that they can be sharded."""
+        if self.reversible or self.depth > len(self.blocks):
             return []
         # The backbone calls prefix_rows of the first mixer outside the forward pass of its block.
         has_prefix = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
@@ -308,7 +347,7 @@ class SequenceModel(nn.Module):
         """Return the number of parameters in total and by part.
 
         ``body`` are the parameters that are in no other part (embeddings, positions, head). ``body_active`` are those
-        of them that one token uses; here all.
+        of them that one token uses: all except those of experts and values of a memory that it does not select.
         """
         parts = {
             "embeddings": parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
@@ -317,7 +356,7 @@ class SequenceModel(nn.Module):
         }
         total = parameter_count(self)
         body = total - sum(parts.values())
-        return {"total": total, "body": body, "body_active": body, **parts}
+        return {"total": total, "body": body, "body_active": body - inactive_parameter_count(self), **parts}
 
     def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
         """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.
@@ -353,13 +392,19 @@ class SequenceModel(nn.Module):
         x, context = with_prefix(x, context, lengths, self.mixers[0], self.cls)
 
         if self.reversible:
-            x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
+            x, context = run_reversibly(self.layers, x, context)  # type: ignore[arg-type]
             return *normalised(self.norm, x, context), None
-        layer_memories = []
-        for layer, block in enumerate(self.blocks):
+        layer_memories, states = [], [x]
+        for layer, block in enumerate(self.layers):
+            if self.funnel and layer and layer % (self.depth // self.funnel) == 0:
+                x, context = pool_pairs(x, context)
             layer_memory = memory["layers"][layer] if remembers and memory is not None else None
             x, context = block(x, context.replace(depth=layer, memory=layer_memory))
             layer_memories.append(context.memory)
+            if self.mix is not None:
+                states.append(x)
+        if self.mix is not None:
+            x = self.mix(states)
         # "seen" is the number of tokens of the stream so far, (B,).
         new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if remembers else None
         return *normalised(self.norm, x, context), new_memory

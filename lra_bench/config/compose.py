@@ -17,7 +17,7 @@ from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
 from .hints import check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
 from .loading import by_hydra
-from .schema import CellConfig
+from .schema import CellConfig, added_keys
 from .serialization import from_dict
 from .task_groups import group_names
 
@@ -34,7 +34,7 @@ Missing data changes the fingerprint of the task, which already separates the ra
 """
 
 VARIANT_SECTIONS = ("model", "position")
-VARIANT_KEYS = ("backbone.causal", "backbone.short_convolution", "backbone.hybrid.every", "backbone.hybrid.mixer")
+VARIANT_KEYS = ("backbone.causal", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 DERIVED_GROUPS = ("recipe", "mechanism", "tuned")
