@@ -206,6 +206,19 @@ class Adjustable(Protocol):
 
 
 @runtime_checkable
+class Remembering(Protocol):
+    """A module with a memory whose length can be changed after training, for the measurement of memory lengths.
+
+    Attributes:
+        memory_length: Number of tokens before the current segment that the memory covers, or of slots if the memory
+            summarises tokens. The harness sets it between forward passes, and then begins with an empty memory. With 0
+            the module remembers nothing of earlier segments.
+    """
+
+    memory_length: int
+
+
+@runtime_checkable
 class Accelerable(Protocol):
     """A module that can compute the same function with kernels of another package (``hardware.accelerated``)."""
 

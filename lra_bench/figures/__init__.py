@@ -20,6 +20,7 @@ from . import (
     rate_search,
     score_vs_growth,
     score_vs_length,
+    score_vs_memory,
     score_vs_speed,
     score_vs_state,
     slices,
@@ -47,6 +48,7 @@ FIGURES: dict[str, FigureModule] = {
     "rate_search": rate_search,
     "score_vs_growth": score_vs_growth,
     "score_vs_state": score_vs_state,
+    "score_vs_memory": score_vs_memory,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""
 

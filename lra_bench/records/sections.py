@@ -300,6 +300,41 @@ class State(TypedDict):
     reason: str
 
 
+class MemoryPoint(TypedDict):
+    """The test score of a language model with one memory length.
+
+    Attributes:
+        memory_length: Tokens, or slots, before the current segment that the memory of each layer holds.
+        n: Number of scored tokens.
+        score: Bits per character.
+        loss: The mean loss in nats.
+        low: Lower bound of the 95 % confidence interval of the score.
+        high: Upper bound of the interval.
+        state_bytes: Bytes that the model passes on per document once the memory is full.
+    """
+
+    memory_length: int
+    n: int
+    score: float
+    loss: float
+    low: float | None
+    high: float | None
+    state_bytes: int
+
+
+class Memory(TypedDict):
+    """Test scores of a language model by memory length, all on the same windows of ``window_length`` tokens.
+
+    Each window is read after the windows before it in its document, with the memory of the model in between.
+    ``trained_length`` is the memory length in training; ``attempt`` the number of the attempt that measured them.
+    """
+
+    trained_length: int
+    window_length: int
+    points: list[MemoryPoint]
+    attempt: int
+
+
 class Flops(TypedDict):
     """Floating-point operations per token at ``length``, how they were counted, and the uncounted operations.
 

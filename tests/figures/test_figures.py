@@ -90,7 +90,7 @@ def stored_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[
 
 
 def with_knobs(record: Record) -> Record:
-    """Return the record with curves of two knobs and with losses by position."""
+    """Return the record with curves of two knobs, losses by position and scores by memory length."""
     old = record.extrapolation
     assert old is not None
     with_knob = [
@@ -107,6 +107,12 @@ def with_knobs(record: Record) -> Record:
         if last <= 500 * ratio
     ]  # fmt: skip
     record.extrapolation = section(500, [*old["points"], *with_knob], rows, old["attempts"], True)
+    points = [
+        {"memory_length": length, "n": 100, "score": 3 - 0.1 * number + 0.01 * record.key.seed, "loss": 2.0,
+         "low": 2.0, "high": 4.0, "state_bytes": 1000 * (number + 1)}
+        for number, length in enumerate((0, 128, 512))
+    ]  # fmt: skip
+    record.memory = {"trained_length": 128, "window_length": 64, "points": points, "attempt": 1}
     return record
 
 
@@ -251,6 +257,19 @@ def test_losses_by_position_show_mean_and_range_over_seeds_at_the_end_of_bins() 
     assert list(floor.get_ydata()) == pytest.approx([mean, mean])
     assert ax.get_ylim()[0] < mean < ax.get_ylim()[1]
     assert "floor (baseline without a model, mean over positions)" in " ".join(" ".join(written(figure)).split())
+
+
+def test_scores_by_memory_length_and_bytes_have_the_values_of_the_records() -> None:
+    made = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
+    figure, data = one("score_vs_memory", made)
+    bits, state = figure.axes
+    (curve,) = [line for line in bits.lines if line.get_zorder() == 3.5]
+    assert list(curve.get_xdata()) == [1, 128, 512]
+    assert list(curve.get_ydata()) == pytest.approx([3.005, 2.905, 2.805])
+    (curve,) = [line for line in state.lines if line.get_zorder() == 3.5]
+    assert list(curve.get_ydata()) == [1000, 2000, 3000]
+    assert [label.get_text() for label in bits.get_xticklabels()] == ["0", "128", "512"]
+    assert set(data["seeds"]) == {2} and data["low"].min() == pytest.approx(2.8)
 
 
 def test_losses_with_a_knob_have_separate_axes() -> None:
