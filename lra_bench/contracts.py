@@ -260,6 +260,24 @@ class DepthBudget(NamedTuple):
     value: float | None = None
 
 
+class DepthCalibration(NamedTuple):
+    """A threshold that was chosen such that the expected loss of exits is at most a tolerance.
+
+    Attributes:
+        tolerance: The tolerance.
+        failure: Probability over the calibration examples with which the expected loss may be larger.
+        threshold: The threshold; None if none was accepted, so that all layers are used.
+        risk: Mean loss over the calibration examples.
+        n: Number of calibration examples.
+    """
+
+    tolerance: float
+    failure: float
+    threshold: float | None
+    risk: float
+    n: int
+
+
 @runtime_checkable
 class DepthController(Protocol):
     """A module that decides through how many layers each token or example passes, and can be told to use fewer."""
@@ -274,6 +292,9 @@ class DepthController(Protocol):
 
     def depth_budgets(self) -> Sequence[DepthBudget]:
         """Return the budgets at which the trained model can be evaluated."""
+
+    def calibration(self) -> Sequence[DepthCalibration]:
+        """Return the thresholds that were calibrated after training; empty if there are none."""
 
     def at_budget(self, budget: DepthBudget | None) -> AbstractContextManager[None]:
         """Evaluate at a budget inside the context; None is the depth at which the model is tested."""

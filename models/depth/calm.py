@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lra_bench.contracts import NOT_SCORED, Batch, Capability, DepthBudget, UserError
+from lra_bench.contracts import NOT_SCORED, Batch, Capability, DepthBudget, DepthCalibration, UserError
 
 from ..mixer import Context
 from .calibration import accepted
@@ -29,19 +28,6 @@ MOST_EXAMPLES = 2000
 """Largest number of examples that a calibration or the training of the classifier reads."""
 MOST_WINDOWS = 384
 """As ``MOST_EXAMPLES`` for tasks that score every token, for which every threshold needs a pass of its own."""
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """The threshold for one tolerance; None if no candidate was accepted, so that all layers are used.
-
-    ``risk`` is the mean loss of the threshold over the ``n`` calibration examples.
-    """
-
-    tolerance: float
-    threshold: float | None
-    risk: float
-    n: int
 
 
 class Calm(EarlyExit):
@@ -107,7 +93,7 @@ class Calm(EarlyExit):
             raise UserError(f"{OPTION}.decay={decay}: must not be negative")
         self.measure, self.decay, self.guarantee = confidence, decay, guarantee
         self.tolerances, self.failure = tuple(sorted(tolerances)), failure
-        self.calibrated: dict[float, Calibrated] = {}
+        self.calibrated: dict[float, DepthCalibration] = {}
         if confidence == "classifier":
             # Fitted after the training, so they are not parameters of the optimizer.
             self.register_buffer("weight", torch.zeros(self.width))
@@ -116,6 +102,10 @@ class Calm(EarlyExit):
     def depth_budgets(self) -> list[DepthBudget]:
         """Return those of ``EarlyExit``, and after ``finish`` the tolerances from high to low."""
         return [*super().depth_budgets(), *(DepthBudget("calibrated", each) for each in sorted(self.calibrated)[::-1])]
+
+    def calibration(self) -> list[DepthCalibration]:
+        """Return the thresholds that ``finish`` calibrated, one for each tolerance."""
+        return list(self.calibrated.values())
 
     def training_losses(self, run: Pass, states: Sequence[Tensor], context: Context) -> Context:
         """Return the context with the loss of all layers but the last, weighted by n relative to the last one."""
@@ -166,7 +156,7 @@ class Calm(EarlyExit):
         for tolerance in self.tolerances:
             count = int(accepted(risks, n, tolerance, self.failure))
             found = (CANDIDATES[count - 1], float(risks[count - 1])) if count else (None, 0.0)
-            self.calibrated[tolerance] = Calibrated(tolerance, *found, n)
+            self.calibrated[tolerance] = DepthCalibration(tolerance, self.failure, *found, n)
 
     def _example_losses(self, start: Callable[[Batch], Pass], batches: Iterable[Batch]) -> NDArray[np.float64]:
         """Return the losses (examples, candidates) of exits of whole examples, from one pass through all layers."""

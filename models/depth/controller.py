@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lra_bench.contracts import Batch, Capability, DepthBudget, TaskSpec, UserError
+from lra_bench.contracts import Batch, Capability, DepthBudget, DepthCalibration, TaskSpec, UserError
 
 from ..mixer import Context, Mixer, Padding
 from ..positions.position import Position
@@ -111,6 +111,10 @@ class Controller(nn.Module):
     def depth_budgets(self) -> list[DepthBudget]:
         """Return the budgets at which the trained network can be evaluated, the cheapest first."""
         raise NotImplementedError(f"{type(self).__name__} defines no depth_budgets")
+
+    def calibration(self) -> list[DepthCalibration]:
+        """Return the thresholds that ``finish`` calibrated, by default none."""
+        return []
 
     @contextmanager
     def at_budget(self, budget: DepthBudget | None) -> Iterator[None]:
