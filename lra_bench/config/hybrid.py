@@ -68,12 +68,13 @@ def refuses_network(config: CellConfig) -> str | None:
     if not config.model.get("network"):
         return None
     backbone = config.backbone
-    option = (
-        f"backbone.short_convolution={backbone.short_convolution}"
-        if backbone.short_convolution is not None
-        else f"backbone.hybrid.every={backbone.hybrid.every}"
-    )
-    if backbone.short_convolution is None and backbone.hybrid.every is None:
+    given = {
+        "model.controller": bool(config.model.get("controller")),
+        f"backbone.short_convolution={backbone.short_convolution}": backbone.short_convolution is not None,
+        f"backbone.hybrid.every={backbone.hybrid.every}": backbone.hybrid.every is not None,
+    }
+    option = next((option for option, is_given in given.items() if is_given), None)
+    if option is None:
         return None
     name = str(config.model["network"].get("_target_")).rpartition(".")[2]
     return f"{option}: {name} is a whole network without layers around a mixer; leave it out or choose another model"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lra_bench.contracts import Capability, DepthBudget, UserError
@@ -17,6 +18,8 @@ from .controller import OPTION, Controller, Pass, real_tokens, select_rows
 
 HALTING = ("act", "fixed")
 WEIGHTINGS = ("accumulated", "basic")
+HALTING_RATE = 0.1
+"""Learning rate of the halting unit, as a fraction of that of the network."""
 TIME_SIGNALS = ("sinusoidal", "none")
 
 
@@ -90,6 +93,7 @@ class Universal(Controller):
             self.halt = nn.Linear(self.width, 1)
             nn.init.zeros_(self.halt.weight)
             nn.init.constant_(self.halt.bias, halting_bias)
+            self.halt.optimizer_hints = {name: {"lr_factor": HALTING_RATE} for name in ("weight", "bias")}
 
     @property
     def full_depth(self) -> int:
@@ -168,7 +172,7 @@ class Universal(Controller):
 
         ``total`` is the sum of the weights so far and ``running`` tells which tokens have not stopped.
         """
-        p = self.halt(inputs)[..., 0].to(total.dtype).sigmoid()
+        p = self.halt(F.layer_norm(inputs, (self.width,)))[..., 0].to(total.dtype).sigmoid()
         stops = running if last else running & (total + p > 1 - self.epsilon)
         return torch.where(stops, 1 - total, p) * running, stops
 
