@@ -179,6 +179,10 @@ class SegmentMixer(HeadMixer):
             return context.positions
         return torch.arange(stored + length, device=context.positions.device)
 
+    def keys_and_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values (B, G, M, D) of states (B, M, E)."""
+        return self.split(self.key(states)), self.split(self.value(states))
+
     def weigh(
         self,
         q: Tensor,
@@ -245,3 +249,9 @@ class Strip:
             found.append(part if (begin, end) == (0, part.shape[-2]) else part[..., begin:end, :])
             place += 1
         return found[0] if len(found) == 1 else torch.cat(found, -2)
+
+    def joined(self, newer: Strip, low: int, own: int, high: int) -> Tensor:
+        """Return rows ``low`` to ``own`` of this strip and ``own`` to ``high`` of another with the same numbers."""
+        if newer is self or low == own:
+            return newer.window(low, high)
+        return torch.cat((self.window(low, own), newer.window(own, high)), -2)

@@ -80,18 +80,18 @@ class TransformerXL(SegmentMixer):
         states = torch.cat((before.to(x.dtype), x), 1)
         bounds = self.bounds(start, length)
         ends = [stop for _, stop in bounds]
-        k, v = (Strip(each, first, [start, *ends]) for each in self._keys_and_values(states))
+        k, v = (Strip(each, first, [start, *ends]) for each in self.keys_and_values(states))
         old_k, old_v = k, v
         if self.detach == "segment" and len(bounds) > 1:
-            old_k, old_v = (Strip(each, first, [start, *ends]) for each in self._keys_and_values(states.detach()))
+            old_k, old_v = (Strip(each, first, [start, *ends]) for each in self.keys_and_values(states.detach()))
         q = self.split(self.query(x))
         positions = self.positions_from(first, start, length, context)
         outputs = []
         for (begin, stop), rows in zip(bounds, q.split([stop - begin for begin, stop in bounds], 2), strict=True):
             low = self._lowest(begin)
             own = max(low, begin // self.segment * self.segment)
-            keys = _joined(old_k, k, low, own, stop)
-            values = _joined(old_v, v, low, own, stop)
+            keys = old_k.joined(k, low, own, stop)
+            values = old_v.joined(v, low, own, stop)
             weights = self.weigh(
                 rows,
                 keys,
@@ -116,13 +116,3 @@ class TransformerXL(SegmentMixer):
         if self.same_length:
             return max(begin - max(self.memory_length, 1) + 1, 0)
         return max(begin // self.segment * self.segment - self.memory_length, 0)
-
-    def _keys_and_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        return self.split(self.key(states)), self.split(self.value(states))
-
-
-def _joined(old: Strip, new: Strip, low: int, own: int, end: int) -> Tensor:
-    """Return the rows ``low`` to ``own`` of one strip and the rows ``own`` to ``end`` of another."""
-    if old is new or low == own:
-        return new.window(low, end)
-    return torch.cat((old.window(low, own), new.window(own, end)), -2)

@@ -2,8 +2,9 @@
 
 import torch
 
+from lra_bench.models.memory.compressive import Compressive
 from lra_bench.models.memory.transformer_xl import TransformerXL
-from tests.oracles.softmax import scores, softmax_of
+from tests.oracles.softmax import positioned_scores, scores, softmax_of
 
 
 def reach(length, segment, memory):
@@ -24,5 +25,31 @@ def transformer_xl(mixer, x, seen):
     return mixer.merge(weights @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1))
 
 
-OUTPUTS = {TransformerXL: transformer_xl}
-SMALL = {"transformer_xl": {"segment": 8, "memory": 12}}
+def compressive(mixer, x, seen):
+    """Attend to all tokens and to all slots, each a token at the end of its span, with those out of reach removed.
+
+    Only for compressions whose slots depend on the states of their own span alone.
+    """
+    length, rate = x.shape[1], mixer.rate
+    places = torch.arange(length)
+    starts = places // mixer.segment * mixer.segment
+    made = ((starts - mixer.states).clamp(min=0) // rate)[:, None]
+    of_tokens = (places >= made * rate) & (places < starts[:, None] + mixer.segment)
+    ends, blocks = places % rate == rate - 1, places // rate
+    of_slots = ends & (blocks < made) & (blocks >= made - mixer.compressed)
+
+    summaries = torch.zeros_like(x)
+    whole = length // rate * rate
+    if whole:
+        summaries[:, :whole][:, rate - 1 :: rate] = mixer.compress(x[:, :whole])
+    (q, k, v), (_, slot_k, slot_v) = mixer.project(x), mixer.project(summaries)
+    pairs = [positioned_scores(mixer, q, each, q, each, mixer.head_dim**-0.5) for each in (k, slot_k)]
+    allowed = torch.cat(torch.broadcast_tensors(seen & of_tokens, of_slots.expand_as(seen)), -1)
+    return mixer.merge(softmax_of(torch.cat(pairs, -1), allowed) @ torch.cat((v, slot_v), 2))
+
+
+OUTPUTS = {TransformerXL: transformer_xl, Compressive: compressive}
+SMALL = {
+    "transformer_xl": {"segment": 8, "memory": 12},
+    "compressive": {"segment": 8, "memory": 6, "compressed": 5, "rate": 3, "bptt": True},
+}
