@@ -26,23 +26,26 @@ TIME_SIGNALS = ("sinusoidal", "none")
 class Universal(Controller):
     """Apply the blocks of the network up to ``steps`` times with the same weights.
 
-    Dehghani et al. 2019, arXiv 1807.03819, with adaptive computation time of Graves 2016, arXiv 1603.08983. Before each
-    step, sinusoids of the step number are added to the hidden states and, from the second step on, the positions if
-    their encoding is added to the embeddings. With ``halting=act`` a token stops in the step in which the sum of its
-    halting probabilities p_t = sigmoid(w·h_(t-1) + b) would exceed 1 - ``epsilon``, or in the last one. The weight w_t
-    of a step is p_t, that of the last step of the token the remainder R, so that the weights sum to one. A token that
-    has stopped keeps its hidden state, from which other tokens compute keys and values. Adds ``ponder_weight`` times
-    the mean of N + R over tokens to the loss in training; N is the number of steps, which has no gradient. In
-    evaluation mode, sequences whose tokens have all stopped are no longer computed. O(steps) times the time and memory
-    of the blocks.
+    Dehghani et al. 2019, arXiv 1807.03819, with adaptive computation time of Graves 2016, arXiv 1603.08983. Before
+    each step, sinusoids of the step number are added to the hidden states and, from the second step on, the
+    positions if their encoding is added to the embeddings. With ``halting=act`` a token stops in the step in which
+    the sum of its halting probabilities p_t = sigmoid(w·norm(h_(t-1)) + b) would exceed 1 - ``epsilon``, or in the
+    last one. The weight w_t of a step is p_t, that of the last step of the token the remainder R, so that the
+    weights sum to one. A token that has stopped keeps its hidden state, from which other tokens compute keys and
+    values. Adds ``ponder_weight`` times the mean of N + R over tokens to the loss in training; N is the number of
+    steps, which has no gradient. In evaluation mode, sequences whose tokens have all stopped are no longer
+    computed. O(steps) times the time and memory of the blocks; the steps end when all tokens have stopped.
 
-    Deviations from the paper: the default of ``halting_bias`` is -1 instead of 1 and that of ``ponder_weight`` 0.001
-    instead of 0.01, because with the values of the paper all tokens of ListOps stopped after two steps. The initial w
-    is zero. The default ``accumulated`` is that of Graves, y = Σ w_t h_t; the authors' code computes ``basic``, y_t =
-    w_t h_t + (1 - w_t) y_(t-1), from y_0 = 0. The transition function is the feed-forward network of the block. The
-    time signal is scaled like the position encoding.
-    Deviations from the authors' code: a token that reaches the last step uses the remainder there, so that its weights
-    sum to one; and the precedence error in ``act_basic`` (transformed*w + previous*1 - w) is not reproduced.
+    Deviations from the paper: the default of ``halting_bias`` is -1 instead of 1, with which every token stops
+    after two steps at the start, and that of ``ponder_weight`` 0.001 instead of 0.01. The halting unit reads the
+    hidden states after a norm without weights, and learns at a tenth of the rate of the network: without both, all
+    tokens of ``task=listops protocol=quick`` stopped in the second step after 400 training steps (mean 2.00; 3.21
+    with both). The initial w is zero. The default ``accumulated`` is that of Graves, y = Σ w_t h_t; the authors'
+    code computes ``basic``, y_t = w_t h_t + (1 - w_t) y_(t-1), from y_0 = 0. The transition function is the
+    feed-forward network of the block. The time signal is scaled like the position encoding.
+    Deviations from the authors' code: a token that reaches the last step uses the remainder there, so that its
+    weights sum to one; and the precedence error in ``act_basic`` (transformed*w + previous*1 - w) is not
+    reproduced.
 
     Args:
         steps: Largest number of steps T.
@@ -149,11 +152,11 @@ class Universal(Controller):
             y = y + share * (new if self.weighting == "accumulated" else new - y)
             x = torch.where(running[..., None], new.to(x.dtype), x)
             running = running & ~stops
-            if self.training:
-                continue
             alive = running.any(1)
-            if bool(alive.all()):
+            if bool(alive.any() if self.training else alive.all()):
                 continue
+            if self.training:
+                break
             done, kept = rows[~alive], alive.nonzero()[:, 0]
             result[done], counts[done] = y[~alive].to(result.dtype), used[~alive]
             if not len(kept):
