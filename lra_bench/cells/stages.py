@@ -17,8 +17,11 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.windows import cut_all
+from lra_bench.evaluation.budgets import evaluate_depths
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
+from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths
 from lra_bench.evaluation.slices import slice_scores
+from lra_bench.profiling.flops import forward_flops
 from lra_bench.profiling.profile import profile
 from lra_bench.records.curves import strongest
 from lra_bench.records.extrapolation import attempt_now, section
@@ -102,6 +105,8 @@ class Stages:
             return
         self._finish(model, rows)
         test = self._test(model, rows, task, fit)
+        self._remember(model, rows, task)
+        self._limit_depth(model, task)
         self._profile(task)
         self._extrapolate(model, task, test)
 
@@ -176,6 +181,7 @@ class Stages:
     def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Evaluation:
         self.stage = "testing"
         batch_size = self.config.measure.evaluation_batch_size
+        stream = self.config.train.order == "stream"
         validation = evaluate(
             model,
             rows["validation"],
@@ -184,9 +190,14 @@ class Stages:
             batch_size,
             "Validation, reloaded",
             self.config.train.validation_tokens,
+            stream=stream,
         )
         each_target = task.spec.kind != "language_modeling"  # for the slices
-        test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test", each_target=each_target)
+        test = evaluate(
+            *(model, rows["test"], task.spec, self.hardware, batch_size, "Test"),
+            each_target=each_target,
+            stream=stream,
+        )
         self.record.metrics = {
             "validation": _metric(validation, task),  # type: ignore[dict-item]
             "test": _metric(test, task),  # type: ignore[dict-item]
@@ -206,6 +217,22 @@ class Stages:
         self.record.training["validation_change_on_reload"] = change
         self.predictions = predictions_table({_whole_test(task): test})
         return test
+
+    def _remember(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> None:
+        self.stage = "evaluating memory lengths"
+        options = self.config.measure
+        self.record.memory = evaluate_memory_lengths(
+            *(model, rows["test"], task.spec, options.memory_lengths, self.hardware, options.evaluation_batch_size),
+            attempt=self.record.attempt,
+        )
+
+    def _limit_depth(self, model: nn.Module, task: Task) -> None:
+        self.stage = "evaluating budgets of depth"
+        options = self.config.measure
+        self.record.adaptive_depth = evaluate_depths(
+            *(model, task, self.hardware, options.evaluation_batch_size, forward_flops if options.flops else None),
+            attempt=self.record.attempt,
+        )
 
     def _profile(self, task: Task) -> None:
         self.stage = "measuring speed and memory"

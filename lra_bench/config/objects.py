@@ -40,4 +40,5 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
         mixer=config.model["mixer"],
         position=config.position,
         seed=config.seed,
+        **({"controller": controller} if (controller := config.model.get("controller")) else {}),
     )

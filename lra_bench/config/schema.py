@@ -160,7 +160,9 @@ class Train:
     ``optimizer`` and ``schedule`` are names in ``optimization.py``. ``state_lr`` replaces the maximum learning rate
     that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``). With
     ``decay_all`` weight decay also applies to biases, norms and embeddings. ``beta1_cycle: [high, low]`` replaces the
-    first of ``betas``: it falls from high to low during warm-up and rises to high again until the last step. In
+    first of ``betas``: it falls from high to low during warm-up and rises to high again until the last step. ``order``
+    is ``shuffled`` or ``stream``: in language modelling, a stream reads documents in order in training and evaluation
+    and passes on the memory of the model; in other tasks, in which an example is a document, both are the same. In
     language modelling ``window`` is the length of training windows in tokens, by default the training length of the
     task, and validation uses the first ``validation_tokens`` of its split, by default all. ``stop_at`` ends training
     early after three evaluations in a row with a validation skill above this value.
@@ -194,7 +196,8 @@ class Measure:
     of longer inputs that the task defines. ``extrapolation_knobs: null`` means all options that the model declares as
     changeable for evaluation only (such as ``position.scaling=yarn``); ``[]`` means none. In language modelling all
     contexts are scored on the same ``extrapolation_tokens`` tokens of the test split, rounded to multiples of the
-    longest context. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
+    longest context. ``memory_lengths`` are the memory lengths with which a language model with memory is tested; ``[]``
+    means none. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
     ``speed_batches`` are the batch sizes of a profile, or ``largest``; null means ``speed_batch_size`` if it is set,
     otherwise the defaults of the device. The step benchmark of a cell is warmed up for ``speed_seconds`` (by default
     2 s), or ten steps, and timed for at least as long. ``memory_limit_gigabytes`` is the memory limit of a step, by
@@ -210,6 +213,7 @@ class Measure:
     extrapolation_variants: list[str] | None = None
     extrapolation_knobs: list[str] | None = None
     extrapolation_tokens: int = 1_000_000
+    memory_lengths: list[int] = field(default_factory=lambda: [0, 128, 512, 2048])
     evaluation_batch_size: int = 32
     flops: bool = True
     flops_length: int | None = None

@@ -1,7 +1,11 @@
-"""Batches that continue the documents of the previous batch, for models with memory across batches."""
+"""Batches that continue the documents of the previous batch, for models with memory across batches.
+
+``StreamBatches`` are the batches of training, ``DocumentStreams`` those of evaluation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -85,6 +89,45 @@ class StreamBatches:
             order = generator.permutation(self._lanes[lane])
             self._orders[lane, epoch] = order, np.cumsum(self._counts[order])
         return self._orders[lane, epoch]
+
+
+class DocumentStreams:
+    """Windows of documents in order, for evaluation with memory, in groups of documents that are read side by side.
+
+    A group is read from the start of its documents to their ends, so that the memory of a window covers everything
+    before it in its document, and nothing of another document. Documents are grouped by their number of windows, to
+    keep batches full; one long document is a group of its own, with one window per batch.
+
+    Args:
+        windows: Windows that do not overlap, in the order of documents, as ``windows.cut_all`` returns them.
+        batch_size: Number of documents of a group.
+    """
+
+    def __init__(self, windows: Windows, batch_size: int) -> None:
+        _, first, counts = np.unique(windows.documents, return_index=True, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        self._first, self._counts, self._batch_size = first[order], counts[order], batch_size
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return -(-len(self._counts) // self._batch_size)
+
+    def count(self, group: int) -> int:
+        """Return the number of windows of a group."""
+        return int(self._counts[self._own(group)].sum())
+
+    def batches(self, group: int) -> Iterator[Integers]:
+        """Yield the indices of the windows of each batch of a group (B,).
+
+        Row b of a batch continues row b of the batch before it. A document that has ended has no row, and all documents
+        with more windows precede it.
+        """
+        first, counts = self._first[self._own(group)], self._counts[self._own(group)]
+        for place in range(int(counts.max(initial=0))):
+            yield first[counts > place] + place
+
+    def _own(self, group: int) -> slice:
+        return slice(group * self._batch_size, (group + 1) * self._batch_size)
 
 
 def _cut(counts: Integers, parts: Integers) -> tuple[Integers, Integers, Integers]:

@@ -24,7 +24,7 @@ REFERENCE = "transformer"
 # from it and from each other with deuteranopia and protanopia.
 ORANGE, BLUE, GREEN, PINK, AMBER, SKY = COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 INDIGO, WINE, FOREST, OLIVE, MAROON, BROWN = "#332288", "#882255", "#117733", "#999933", "#661100", "#8C510A"
-SLATE = "#203030"
+SLATE, PURPLE = "#203030", "#7A3DB8"
 
 # Shape and filling of markers that are distinguishable at the size used in curves. The reference is a filled circle.
 SHAPES = ("s", "^", "D", "v", "P", "<", "X", ">", "p", "d", "*")
@@ -93,7 +93,7 @@ FAMILIES: dict[str, Family] = {
     "routed": Family(
         AMBER, 4, 14, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut", "native_sparse")
     ),
-    "stacks": Family(BROWN, 4, 20),
+    "depth": Family(BROWN, 5, 20, ("universal", "depth_adaptive", "calm")),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
     "convolution": Family(
         OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv", "sgconv", "long_conv", "hyena")
@@ -105,6 +105,7 @@ FAMILIES: dict[str, Family] = {
         ("slstm", "delta_net_negative", "gated_delta_net_negative", "min_gru_negative", "delta_product",
          "gated_delta_product"),
     ),
+    "memory": Family(PURPLE, 5, 6, ("transformer_xl", "compressive", "memorizing", "knn_lm", "spalm")),
 }  # fmt: skip
 PLACES = {
     model: (family, place)

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import Batch, Readable, TaskSpec, UserError
+from lra_bench.evaluation.memory_lengths import state_bytes
 from lra_bench.records.sections import State, StatePoint
 
 from .bench import model_at
@@ -52,11 +52,6 @@ def state_growth(state: State) -> dict[str, float | None]:
     points = state["points"]
     fit = exponent([point["length"] for point in points], [point["state_bytes"] for point in points])
     return fields("state", fit)
-
-
-def state_bytes(memory: Any) -> int:
-    """Return the bytes of all tensors in ``memory``."""
-    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(memory) if isinstance(leaf, Tensor))
 
 
 def _longest_model(config: CellConfig, spec: TaskSpec, lengths: Sequence[int]) -> tuple[nn.Module, int]:

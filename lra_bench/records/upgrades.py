@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 
 from .extrapolation import compare_with_strongest_floor, complete_curves, name_length_variants
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """The current schema version."""
 
 
@@ -75,6 +75,11 @@ def _to_version_7(raw: dict[str, Any]) -> dict[str, Any]:
     return {"search": None, "state": None, **raw}
 
 
+def _to_version_8(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade from version 7 to 8: add the scores by memory length and by depth, of which there are none."""
+    return {"memory": None, "adaptive_depth": None, **raw}
+
+
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: name_length_variants,
     2: _to_version_3,
@@ -82,5 +87,6 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     4: _to_version_5,
     5: _to_version_6,
     6: _to_version_7,
+    7: _to_version_8,
 }
 """Upgrade functions by version: each receives a raw record of that version and returns one of the next version."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from lra_bench.contracts import NOT_SCORED, Batch, Output, TaskSpec
 from lra_bench.data.batches import Rows, evaluation_batches
-from lra_bench.data.windows import cut_all
+from lra_bench.data.streams import DocumentStreams
+from lra_bench.data.windows import Windows, cut_all
 from lra_bench.progress import bar
 from lra_bench.runtime.hardware import Hardware
 
@@ -71,11 +73,14 @@ def evaluate(
     places: int | None = None,
     group: Group = ALONE,
     each_target: bool = False,
+    stream: bool = False,
+    observe: Callable[[np.ndarray, Batch, Output], None] | None = None,
 ) -> Evaluation:
     """Evaluate every row once.
 
-    In language modelling documents are cut into windows of the training length that do not overlap, each evaluated
-    without memory: every token except the first of each document is scored once.
+    In language modelling documents are cut into windows of the training length that do not overlap: every token except
+    the first of each document is scored once. With ``stream`` the windows of a document are read in order, and the
+    memory of the model is passed on from each to the next; otherwise each is evaluated without memory.
 
     Args:
         model: The model; it is switched to evaluation mode during the evaluation.
@@ -88,6 +93,9 @@ def evaluate(
             by default all.
         group: The ranks that share the batches. All ranks must call this function, and each returns the same result.
         each_target: Whether to return ``target_correct``; not supported in language modelling.
+        stream: Whether models with memory read documents in order; only in language modelling. ``batch_size`` is then
+            the number of documents that are read side by side.
+        observe: Called with the indices, the batch on the device and the output of every batch that this rank computes.
 
     Returns:
         The score and loss, with per-row results.
@@ -95,20 +103,35 @@ def evaluate(
     language = spec.kind == "language_modeling"
     windows = cut_all(rows.lengths, spec.train_length, places) if language else None
     lengths, unit = (rows.lengths, "rows") if windows is None else (windows.lengths, "windows")
-    turns = group.turns(-(-len(lengths) // batch_size))
-    total = sum(min(batch_size, len(lengths) - turn * batch_size) for turn in turns)
-    if windows is None:
-        batches = evaluation_batches(rows, batch_size, turns=turns)
+    if windows is not None and stream:
+        streams = DocumentStreams(windows, batch_size)
+        # Groups differ in their number of batches, and FSDP2 gathers weights in each batch.
+        turns = list(range(len(streams))) if group.sharded else group.turns(len(streams))
+        total = sum(streams.count(turn) for turn in turns)
+        batches = _stream_batches(windows, rows, streams, turns)
     else:
-        batches = windows.batches(rows, batch_size, turns)
+        turns = group.turns(-(-len(lengths) // batch_size))
+        total = sum(min(batch_size, len(lengths) - turn * batch_size) for turn in turns)
+        batches = (
+            evaluation_batches(rows, batch_size, turns=turns)
+            if windows is None
+            else windows.batches(rows, batch_size, turns)
+        )
     gathered: list[tuple[np.ndarray, Tensor]] = []
     targets: list[np.ndarray] = []
+    memory = None
     with evaluating(model, group.sharded), bar(total, description, unit=unit) as advance:
         for indices, batch in batches:
+            begins = "reset" not in batch.extra or bool(batch.extra["reset"].all())
+            # Documents that have ended have no row any more; they were the last rows.
+            memory = None if begins else tree_map_only(Tensor, lambda kept: kept[: len(indices)], memory)  # noqa: B023
             batch = batch.to(hardware.device)
             with hardware.autocast():
-                output = model(batch)
+                output = model(batch, memory)
+            memory = output.memory
             gathered.append((indices, _row_figures(output, batch)))
+            if observe is not None:
+                observe(indices, batch, output)
             if each_target:
                 targets.extend(_correct_of_rows(output, batch))
             advance(len(indices))
@@ -123,6 +146,16 @@ def evaluate(
     if not each_target:
         return result
     return replace(result, target_correct=np.concatenate([of_row[row] for row in range(len(lengths))]))
+
+
+def _stream_batches(
+    windows: Windows, rows: Rows, streams: DocumentStreams, turns: Sequence[int]
+) -> Iterator[tuple[np.ndarray, Batch]]:
+    """Yield indices and batches of the windows of the given groups of documents."""
+    for turn in turns:
+        for number, indices in enumerate(streams.batches(turn)):
+            reset = torch.full((len(indices),), number == 0)
+            yield indices, replace(windows.select(indices).batch(rows), extra={"reset": reset})
 
 
 def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:

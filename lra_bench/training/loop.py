@@ -64,15 +64,14 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
 def training_batches(rows: Rows, train: Train, seed: int) -> Callable[[int], Batch]:
     """Return a function from the step to its training batch, in the order ``train.order``.
 
-    Raises ``UserError`` if the order is unknown or does not suit the task.
+    In language modelling, ``stream`` is the order of the documents. In other tasks an example is a whole document, so
+    ``stream`` and ``shuffled`` are the same. Raises ``UserError`` if the order is unknown.
     """
     if train.order not in ORDERS:
         raise UserError(f"train.order={train.order}: choose {' or '.join(ORDERS)}")
     window = train.window or rows.spec.train_length
     if rows.spec.kind == "language_modeling" and train.order == "stream":
         return StreamBatches(rows, train.batch_size, window, seed)
-    if train.order == "stream":
-        raise UserError(f"train.order=stream: {rows.spec.name} is not language modelling; set train.order=shuffled")
     if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
         return RandomWindows(rows, train.batch_size, window, seed)
     return ShuffledBatches(rows, train.batch_size, seed)
@@ -307,7 +306,8 @@ def _validate_and_save_best(
     modelling, the evaluation stops after ``train.validation_tokens`` scored tokens.
     """
     batch_size, tokens = config.measure.evaluation_batch_size, config.train.validation_tokens
-    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", tokens, group)
+    stream = config.train.order == "stream"
+    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", tokens, group, stream=stream)
     state.validations.append((state.step, result.loss, result.score))
     state.validation_seconds.append(state.seconds["train"])
     value = selected_value(result, spec)

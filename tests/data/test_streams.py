@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.contracts import NOT_SCORED, UserError
-from lra_bench.data.streams import StreamBatches
+from lra_bench.data.streams import DocumentStreams, StreamBatches
+from lra_bench.data.windows import cut_all
 from tests.support.toy_text import rows_of
 
 
@@ -123,3 +124,29 @@ def test_is_a_pure_function_of_seed_and_step():
 def test_fewer_windows_than_lanes_is_a_user_error():
     with pytest.raises(UserError, match=r"train\.batch_size=3: the training split has 2 windows of 4 tokens"):
         StreamBatches(rows_of(numbered([5, 5, 1])), 3, 4, seed=0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=9),
+    batch_size=st.integers(1, 4),
+    context=st.integers(1, 9),
+    places=st.one_of(st.none(), st.integers(1, 60)),
+)
+def test_evaluation_reads_every_window_once_after_the_one_before_it(lengths, batch_size, context, places):
+    """Row b of a batch is the window after row b of the batch before it; the first of a document begins a group."""
+    windows = cut_all(np.array(lengths), context, places)
+    streams = DocumentStreams(windows, batch_size)
+    read = []
+    for group in range(len(streams)):
+        before = None
+        for indices in streams.batches(group):
+            assert len(indices) <= batch_size
+            expected = windows.starts[indices] * 0 if before is None else windows.stops[before[: len(indices)]]
+            assert (windows.starts[indices] == expected).all()
+            if before is not None:
+                assert (windows.documents[indices] == windows.documents[before[: len(indices)]]).all()
+            before = indices
+            read.extend(indices.tolist())
+        assert streams.count(group) == sum(map(len, streams.batches(group)))
+    assert sorted(read) == list(range(len(windows)))

@@ -17,6 +17,7 @@ RELAXED = {
     "blockwise": {"block": LARGE},
     "clustered": {"clusters": LARGE},
     "clustered_improved": {"clusters": LARGE},
+    "compressive": {"segment": LARGE},
     "csalr": {"landmarks": LARGE},
     "dilated": {"window": LARGE, "dilation": 1},
     "etc": {"window": LARGE},
@@ -39,6 +40,7 @@ RELAXED = {
     "sortcut": {"block": LARGE},
     "sparse_fixed": {"stride": LARGE},
     "sparse_strided": {"stride": LARGE, "combine": "merged"},
+    "transformer_xl": {"segment": LARGE},
 }
 """Options that remove the restriction of the small mixers."""
 RANKS = ("csalr", "linformer", "luna")
@@ -50,7 +52,7 @@ DEFAULTS = {
     "local": 66, "longformer": 67, "lowrank_band": 66, "luna": 129, "mega_chunk": 129, "memory_compressed": 2,
     "multiscale": 34, "native_sparse": 130, "nystrom": 65, "poolingformer": 34, "random": 129, "reformer": 129,
     "routing": 2, "sac": 2, "sinkhorn": 33, "sinkhorn_bilinear": 33, "sortcut": 65, "sparse_fixed": 33,
-    "sparse_strided": 2, "star": 4,
+    "sparse_strided": 2, "star": 4, "transformer_xl": 513, "compressive": 513,
 }  # fmt: skip
 """Results with default options, a maximal length of 1,024 and two heads; for all other mixers 0 or None."""
 

@@ -169,10 +169,10 @@ def scored(monkeypatch):
         now += 0.5
         return step_of(self, step)
 
-    def evaluated(model, *arguments):
+    def evaluated(model, *arguments, **options):
         nonlocal now
         now += 100.0
-        return replace(evaluate(model, *arguments), score=SCORES[int(model.steps)])
+        return replace(evaluate(model, *arguments, **options), score=SCORES[int(model.steps)])
 
     def run(folder, **changes):
         torch.manual_seed(0)

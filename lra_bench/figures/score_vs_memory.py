@@ -1,0 +1,94 @@
+"""Bits per character over the memory length of language models with memory, and the state that the memory needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lra_bench.records.schema import Record
+
+from .curves import Curves, curve_sheets, limits
+from .intervals import seed_band
+from .layout import Sheet
+from .legend import Entry
+from .style import SMALL
+from .ticks import logarithmic
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench task=enwik8 model=transformer_xl, which tests the lengths of measure.memory_lengths"
+
+
+def exclusions(records: Sequence[Record]) -> list[str]:
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
+    return ["" if record.status == "ok" and record.memory else "without scores by memory length" for record in records]
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+    """Draw two panels per task, with one line per variant, over the memory length in testing.
+
+    One panel has the bits per character: the mean over seeds, with a band from the lowest to the highest value of a
+    seed. The other has the bytes that the model passes on per document. A length of 0 is drawn at 1.
+    """
+    yield from curve_sheets(data, KIND, width)
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """Return one row per variant, memory length and quantity (``bits per character`` or ``state bytes``)."""
+    import pandas as pd
+
+    points = [
+        [{"trained_length": memory["trained_length"], **point} for point in memory["points"]]
+        for record in records
+        if (memory := record.memory) is not None
+    ]
+    groups = placed(records, points).groupby(
+        [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"], dropna=False
+    )
+    parts = [
+        groups.agg(
+            seeds=("seed", "nunique"),
+            n=("n", "sum"),
+            value=(column, "mean"),
+            low=(column, "min"),
+            high=(column, "max"),
+        )
+        .reset_index()
+        .assign(quantity=quantity)
+        for quantity, column in (("bits per character", "score"), ("state bytes", "state_bytes"))
+    ]
+    data = pd.concat(parts, ignore_index=True)
+    return data.assign(drawn_length=data["memory_length"].clip(lower=1))
+
+
+def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+    return f"{panel_title(rows, sheet)} · {rows['quantity'].iloc[0]}"
+
+
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
+    lengths = sorted(rows["memory_length"].unique())
+    ax.set_xscale("log", base=2)
+    ax.set_xticks([max(length, 1) for length in lengths], [f"{length:,}" for length in lengths])
+    ax.minorticks_off()
+    ax.set_xlabel("memory length in testing (tokens or slots)", fontsize=SMALL)
+    if rows["quantity"].iloc[0] == "state bytes":
+        low, high = extent(rows, "low", "high")
+        ax.set_ylim(low / 1.3, high * 1.3)
+        logarithmic(ax, "y")
+        return
+    limits(ax, *extent(rows, "low", "high"))
+    ax.set_ylabel(units("bits_per_character")[1])
+
+
+def _legend(rows: pd.DataFrame) -> list[Entry]:
+    return seed_band(rows)
+
+
+KIND = Curves(
+    panel=[*PANEL, "quantity"], x="drawn_length", y="value", low="low", high="high", bars=False, title=_title,
+    decorate=_decorate, scale=lambda rows: 1.0, columns=2, less_is_better=lambda rows: [True] * len(rows),
+    legend=_legend,
+)  # fmt: skip
