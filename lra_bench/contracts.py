@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -281,6 +282,66 @@ class Readable(Protocol):
         """
 
 
+class DepthBudget(NamedTuple):
+    """A limit of the depth at which a trained model is evaluated.
+
+    Attributes:
+        kind: ``trained`` (the rule with which the model was trained), ``layers`` (an exit at a layer), ``steps`` (a
+            largest number of steps of a shared block), ``threshold`` (an exit at a confidence) or ``calibrated`` (an
+            exit at the confidence that was calibrated for a tolerance).
+        value: Number of layers or steps, threshold or tolerance; None for ``trained``.
+    """
+
+    kind: Literal["trained", "layers", "steps", "threshold", "calibrated"]
+    value: float | None = None
+
+
+class DepthCalibration(NamedTuple):
+    """A threshold that was chosen such that the expected loss of exits is at most a tolerance.
+
+    Attributes:
+        tolerance: The tolerance.
+        failure: Probability over the calibration examples with which the expected loss may be larger.
+        threshold: The threshold; None if none was accepted, so that all layers are used.
+        risk: Mean loss over the calibration examples.
+        n: Number of calibration examples.
+    """
+
+    tolerance: float
+    failure: float
+    threshold: float | None
+    risk: float
+    n: int
+
+
+@runtime_checkable
+class DepthController(Protocol):
+    """A module that decides through how many layers each token or example passes, and can be told to use fewer."""
+
+    @property
+    def full_depth(self) -> int:
+        """Largest number of layers that a token passes through in training."""
+
+    @property
+    def adapts_by(self) -> str:
+        """What has a depth of its own: ``token`` or ``example``."""
+
+    def depth_budgets(self) -> Sequence[DepthBudget]:
+        """Return the budgets at which the trained model can be evaluated."""
+
+    def calibration(self) -> Sequence[DepthCalibration]:
+        """Return the thresholds that were calibrated after training; empty if there are none."""
+
+    def at_budget(self, budget: DepthBudget | None) -> AbstractContextManager[None]:
+        """Evaluate at a budget inside the context; None is the depth at which the model is tested."""
+
+    def recording(self) -> AbstractContextManager[list[Tensor]]:
+        """Yield a list to which every forward pass in evaluation mode appends the number of layers of its targets.
+
+        (B,), for examples with one target the mean over their tokens, or (B, N) if every token is scored.
+        """
+
+
 @dataclass(frozen=True)
 class Capability:
     """Capabilities and asymptotic cost of a system, as stored in records.
@@ -347,6 +408,10 @@ class Capability:
         if (causal is False or spec.direction == "bidirectional") and not self.bidirectional:
             return f"{name} has no bidirectional form, which {needed} needs"
         return None
+
+    def sourced(self, other: Capability) -> Capability:
+        """Return these capabilities with family, paper and authors' code of another system, which is built on this."""
+        return replace(self, family=other.family, paper=other.paper, arxiv=other.arxiv, code=other.code)
 
     def combined(self, other: Capability) -> Capability:
         """Return the capabilities of a system that uses both in different layers; source and family are those of self.

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lra_bench.build import build
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 
 from .batch_norm import normalised
 from .block import Block, norm_layer
 from .canon_layer import Preceded
+from .depth.controller import Controller, Pass, position_signal
 from .embedding import DEVIATION
 from .funnel import check_funnel, pool_pairs
 from .hybrid import arrange
@@ -107,6 +109,8 @@ class SequenceModel(nn.Module):
         mix_layers: Whether the head receives a learned sum of the states of all layers (``LayerMix``).
         funnel: Number of blocks of equally many layers, between which pairs of neighbouring tokens are averaged
             (``pool_pairs``). None for no pooling.
+        controller: Configuration node of a depth controller (``models/depth``), which runs the blocks and passes no
+            memory from batch to batch. None if every token passes through every layer.
     """
 
     revision: ClassVar[int] = 1
@@ -160,6 +164,7 @@ class SequenceModel(nn.Module):
         product_keys: Mapping[str, Any] | None = None,
         mix_layers: bool = False,
         funnel: int | None = None,
+        controller: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
@@ -219,7 +224,7 @@ class SequenceModel(nn.Module):
             "position": self.position if self.position.hooks - {"embed"} else None,
         }
         self.depth, self.funnel, self.reversible, self.convolves = depth, funnel, reversible, block == "evolved"
-        self.remembers = self.capability.memory and self.causal and not self.convolves
+        self.remembers = self.capability.memory and self.causal and controller is None and not self.convolves
         hidden = ff_width if feed_forward else None
         networks = Networks(width, hidden, activation, dropout, feed_forward_chunks, experts, product_keys)
         networks.check(depth)
@@ -254,6 +259,14 @@ class SequenceModel(nn.Module):
         self.mix = LayerMix(depth) if mix_layers else None
         if residual == "fixup":
             initialise_fixup(self.blocks, depth * (1 + feed_forward))
+        self.controller: Controller | None = None
+        if controller is not None:
+            if mix_layers or funnel is not None:
+                raise UserError("model.controller: is not supported with backbone.mix_layers and backbone.funnel")
+            of_network = {"spec": spec, "width": width, "depth": depth, "causal": self.causal}
+            refused = {"mixers": layers.kinds, "norm": norm, "reversible": reversible}
+            self.controller = build(controller, Controller, "model.controller", **of_network, **refused)
+            self.capability = replace(self.capability.sourced(self.controller.spec), memory=False)
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
@@ -264,10 +277,11 @@ class SequenceModel(nn.Module):
         not support the length.
         """
         x, context, memory = self._run(batch, memory)
-        features = (
-            x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
-        )
-        return Output(self.head(features), context.losses, memory, context.statistics)
+        return Output(self.head(self._pooled(x, context)), context.losses, memory, context.statistics)
+
+    def _pooled(self, x: Tensor, context: Context) -> Tensor:
+        """Return the inputs of the head for normalised hidden states x (B, P + N, E)."""
+        return x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states of the tokens after the last block and the final norm.
@@ -281,6 +295,8 @@ class SequenceModel(nn.Module):
         """Return why ``read`` does not support this network, None if it does."""
         if not self.causal:
             return "the model is bidirectional"
+        if self.controller is not None:
+            return f"{type(self.controller).__name__} gives tokens different depths"
         if self.reversible:
             return "reversible blocks have no memory"
         if self.convolves:
@@ -337,7 +353,7 @@ class SequenceModel(nn.Module):
     @property
     def shards(self) -> list[nn.Module]:
         """Blocks whose weights are used only in one forward pass, their own, so that they can be sharded."""
-        if self.reversible or self.depth > len(self.blocks):
+        if self.reversible or self.controller is not None or self.depth > len(self.blocks):
             return []
         # The backbone calls prefix_rows of the first mixer outside the forward pass of its block.
         has_prefix = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
@@ -358,24 +374,24 @@ class SequenceModel(nn.Module):
         body = total - sum(parts.values())
         return {"total": total, "body": body, "body_active": body - inactive_parameter_count(self), **parts}
 
-    def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
-        """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.
+    def _embed(self, batch: Batch, memory: Any, remembers: bool) -> tuple[Tensor, Context, Tensor | None]:
+        """Return the inputs (B, P + N, E) of the first block, its context, and the tokens of the stream so far, (B,).
 
-        Returns:
-            The hidden states (B, P + N, E) with P prefix positions; the context after the last block; the memory for
-            the next batch of a stream, None if the model has none.
+        P is the number of prefix positions. The number of tokens includes those of the batch; it is None if the model
+        has no memory.
         """
-        inputs, lengths, remembers = batch.inputs, batch.lengths, self.remembers or keeps_memory
+        inputs, lengths = batch.inputs, batch.lengths
         # Pairs of documents: both documents of a pair become adjacent sequences.
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
         if reason := self.supports_length(inputs.shape[1]):
             raise UserError(reason)
         if remembers:
-            seen = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
-            positions = seen[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
+            before = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
+            positions = before[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
+            seen = before + lengths
         else:
-            positions = self.position.places(inputs.shape[1], inputs.device)
+            seen, positions = None, self.position.places(inputs.shape[1], inputs.device)
         x = self.embedding(inputs)
         if "embed" in self.position.hooks:
             x = self.position.embed(x, positions)
@@ -390,7 +406,20 @@ class SequenceModel(nn.Module):
             padding, positions, grid=self.spec.grid, keeps_memory=remembers, train_length=self.spec.train_length
         )
         x, context = with_prefix(x, context, lengths, self.mixers[0], self.cls)
+        return x, context, seen
 
+    def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
+        """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.
+
+        Returns:
+            The hidden states (B, P + N, E) with P prefix positions; the context after the last block; the memory for
+            the next batch of a stream, None if the model has none.
+        """
+        remembers = self.remembers or keeps_memory
+        x, context, seen = self._embed(batch, memory, remembers)
+        if self.controller is not None:
+            x, context = self.controller(self._pass(batch, x, context))
+            return *normalised(self.norm, x, context), None
         if self.reversible:
             x, context = run_reversibly(self.layers, x, context)  # type: ignore[arg-type]
             return *normalised(self.norm, x, context), None
@@ -405,6 +434,32 @@ class SequenceModel(nn.Module):
                 states.append(x)
         if self.mix is not None:
             x = self.mix(states)
-        # "seen" is the number of tokens of the stream so far, (B,).
-        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if remembers else None
+        new_memory = None if seen is None else {"seen": seen, "layers": tuple(layer_memories)}
         return *normalised(self.norm, x, context), new_memory
+
+    def finish(self, train: Any, validation: Any) -> None:
+        """Prepare the evaluation of the trained network: calibrate the exits of its controller, if it has one.
+
+        Args:
+            train: Examples of the training split, a ``Rows`` of ``lra_bench.data.batches``.
+            validation: Examples of the validation split.
+        """
+        if self.controller is None:
+            return
+        training, device = self.training, next(self.parameters()).device
+        self.eval()
+        with torch.no_grad():
+            self.controller.finish(
+                lambda batch: self._pass(batch, *self._embed(batch, None, False)[:2]), train, validation, device
+            )
+        self.train(training)
+
+    def _pass(self, batch: Batch, x: Tensor, context: Context) -> Pass:
+        """Return the inputs of the controller."""
+
+        def features(x: Tensor, context: Context) -> Tensor:
+            x, context = normalised(self.norm, x, context)
+            return self._pooled(x, context)
+
+        signal = position_signal(self.position, x, context)
+        return Pass(self.layers, x, context, signal, features, self.head, batch.targets)  # type: ignore[arg-type]

@@ -17,9 +17,11 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.windows import cut_all
+from lra_bench.evaluation.budgets import evaluate_depths
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
 from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths
 from lra_bench.evaluation.slices import slice_scores
+from lra_bench.profiling.flops import forward_flops
 from lra_bench.profiling.profile import profile
 from lra_bench.records.curves import strongest
 from lra_bench.records.extrapolation import attempt_now, section
@@ -104,6 +106,7 @@ class Stages:
         self._finish(model, rows)
         test = self._test(model, rows, task, fit)
         self._remember(model, rows, task)
+        self._limit_depth(model, task)
         self._profile(task)
         self._extrapolate(model, task, test)
 
@@ -220,6 +223,14 @@ class Stages:
         options = self.config.measure
         self.record.memory = evaluate_memory_lengths(
             *(model, rows["test"], task.spec, options.memory_lengths, self.hardware, options.evaluation_batch_size),
+            attempt=self.record.attempt,
+        )
+
+    def _limit_depth(self, model: nn.Module, task: Task) -> None:
+        self.stage = "evaluating budgets of depth"
+        options = self.config.measure
+        self.record.adaptive_depth = evaluate_depths(
+            *(model, task, self.hardware, options.evaluation_batch_size, forward_flops if options.flops else None),
             attempt=self.record.attempt,
         )
 

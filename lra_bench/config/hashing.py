@@ -26,7 +26,8 @@ NOT_HASHED = (
 )
 
 OFF: dict[tuple[str, str], Any] = {
-    ("backbone", name): value for name, value in effective(asdict(Backbone()), "").items() if name in ADDED
+    ("backbone", "controller"): None,
+    **{("backbone", name): value for name, value in effective(asdict(Backbone()), "").items() if name in ADDED},
 }
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
 that cells of earlier records keep their keys."""

@@ -68,12 +68,14 @@ def refuses_network(config: CellConfig) -> str | None:
     """Return why a whole network does not support the options of the layers around a mixer, None if it does."""
     if not config.model.get("network"):
         return None
-    for key in added_keys():
-        value, default = attrgetter(key)(config), attrgetter(key.removeprefix("backbone."))(Backbone())
-        if value != default:
-            name = str(config.model["network"].get("_target_")).rpartition(".")[2]
-            return (
-                f"{key}={value}: {name} is a whole network without layers around a mixer; leave it out or choose "
-                "another model"
-            )
-    return None
+    given = [f"{key}={value}" for key in added_keys() if (value := attrgetter(key)(config)) != _default(key)]
+    if config.model.get("controller"):
+        given.insert(0, "model.controller")
+    if not given:
+        return None
+    name = str(config.model["network"].get("_target_")).rpartition(".")[2]
+    return f"{given[0]}: {name} is a whole network without layers around a mixer; leave it out or choose another model"
+
+
+def _default(key: str) -> Any:
+    return attrgetter(key.removeprefix("backbone."))(Backbone())

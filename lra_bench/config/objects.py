@@ -45,4 +45,5 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
         another=lambda **changes: build({**backbone, **changes}, torch.nn.Module, "backbone", **arguments),
         spec=spec,
         seed=config.seed,
+        **({"controller": controller} if (controller := config.model.get("controller")) else {}),
     )

@@ -11,6 +11,7 @@ from lra_bench.contracts import UserError
 
 from . import (
     abilities,
+    depth_by_slice,
     evaluation_knobs,
     extrapolation,
     heat_map,
@@ -18,6 +19,7 @@ from . import (
     loss_by_position,
     ranks,
     rate_search,
+    score_vs_depth,
     score_vs_growth,
     score_vs_length,
     score_vs_memory,
@@ -47,6 +49,8 @@ FIGURES: dict[str, FigureModule] = {
     "ranks": ranks,
     "rate_search": rate_search,
     "score_vs_growth": score_vs_growth,
+    "score_vs_depth": score_vs_depth,
+    "depth_by_slice": depth_by_slice,
     "score_vs_state": score_vs_state,
     "score_vs_memory": score_vs_memory,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -75,6 +75,7 @@ def evaluate(
     group: Group = ALONE,
     each_target: bool = False,
     stream: bool = False,
+    observe: Callable[[np.ndarray, Batch, Output], None] | None = None,
 ) -> Evaluation:
     """Evaluate every row once.
 
@@ -95,6 +96,7 @@ def evaluate(
         each_target: Whether to return ``target_correct``; not supported in language modelling.
         stream: Whether models with memory read documents in order; only in language modelling. ``batch_size`` is then
             the number of documents that are read side by side.
+        observe: Called with the indices, the batch on the device and the output of every batch that this rank computes.
 
     Returns:
         The score and loss, with per-row results.
@@ -129,6 +131,8 @@ def evaluate(
                 output = model(batch, memory)
             memory = output.memory
             gathered.append((indices, _row_figures(output, batch)))
+            if observe is not None:
+                observe(indices, batch, output)
             if each_target:
                 targets.extend(_correct_of_rows(output, batch))
             advance(len(indices))

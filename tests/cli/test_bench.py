@@ -16,7 +16,7 @@ FIELDS = {
     "schema_version", "hash_version", "status", "reason", "last_lines", "attempt", "key", "variant", "config",
     "protocol_modified", "command", "started_at", "finished_at", "wall_seconds", "code", "data", "environment",
     "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "margins", "slices",
-    "extrapolation", "capability", "search", "state", "memory", "restriction", "artifacts",
+    "extrapolation", "capability", "search", "state", "memory", "adaptive_depth", "restriction", "artifacts",
 }  # fmt: skip
 
 

@@ -30,10 +30,18 @@ KINDS = {
     "language": (task("language_modeling", "causal", classes=11, length=LENGTH), LENGTHS),
     "image": (task(channels=2, length=LENGTH, grid=GRID), [LENGTH] * 2),
 }
+DEPTH = "lra_bench.models.depth"
 BACKBONES: dict[str, tuple[str, dict]] = {
     **{kind: (kind, {}) for kind in KINDS},
     "post rms": ("classification", {"norm_place": "post", "norm": "rms", "activation": "relu", "pooling": "last"}),
     "scale cls": ("classification", {"norm": "scale", "pooling": "cls", "head_dim": 5}),
+    "universal": ("classification", {"depth": 1, "controller": {"_target_": f"{DEPTH}.universal.Universal"}}),
+    "universal fixed": (
+        "language",
+        {"controller": {"_target_": f"{DEPTH}.universal.Universal", "halting": "fixed", "steps": 3}},
+    ),
+    "depth_adaptive": ("tagging", {"controller": {"_target_": f"{DEPTH}.depth_adaptive.DepthAdaptive"}}),
+    "calm": ("matching", {"controller": {"_target_": f"{DEPTH}.calm.Calm"}}),
     "batch": ("classification", {"norm": "batch", "feed_forward_chunks": 3}),
     "reversible": ("tagging", {"reversible": True, "causal": True}),
     "gated": ("classification", {"norm": "rms", "activation": "swiglu"}),

@@ -15,16 +15,15 @@ WIDTH, HEADS = 16, 2
 
 
 def model_files():
-    """Return the configuration nodes of all built-in mixers by name, except of systems with retrieval.
+    """Return the configuration nodes of all built-in mixers by name.
 
-    The mixer of a system with retrieval is that of another system.
+    Systems with retrieval or a depth controller are left out: their mixer is that of another system.
     """
     found = {}
     for file in files("lra_bench.conf.model").iterdir():
         if file.name.endswith(".yaml") and not file.name.startswith("_"):
             model = yaml.safe_load(file.read_text(encoding="utf-8"))["model"]
-            node = model.get("mixer")
-            if node and "retrieval" not in model:
+            if (node := model.get("mixer")) and not {"retrieval", "controller"} & set(model):
                 found[file.name.removesuffix(".yaml")] = node
     return dict(sorted(found.items()))
 

@@ -204,12 +204,14 @@ def difference(found: dict, expected: dict) -> float:
 
 
 def test_training_with_two_processes_equals_training_with_one(tmp_path):
-    """Covers routing, experts, uneven micro-batches, sharded weights, each optimizer and a change of strategy."""
+    """Covers routing, experts, adaptive depth, uneven micro-batches, sharded weights, optimizers and strategies."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]
     routing, parts = [*few, *system("routing")], [*few, *system("transformer"), "hardware.micro_batch=2"]
     experts = [*few, *system("transformer"), *EXPERTS]
     runs = {
         "routing": routing,
+        "universal": [*few, *system("universal"), "model.controller.steps=3", "model.controller.ponder_weight=0.1"],
+        "depth_adaptive": [*few, *system("depth_adaptive"), "backbone.depth=2"],
         "parts": parts,
         "experts": experts,
         **{name: [*parts, f"train.optimizer={name}"] for name in ("adam", "sgd")},
@@ -221,6 +223,9 @@ def test_training_with_two_processes_equals_training_with_one(tmp_path):
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
         ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), shards_on_cpu()),
+        ("universal", "ddp"): Case(runs["universal"], str(tmp_path / "8")),
+        ("universal", "fsdp"): Case(runs["universal"], str(tmp_path / "9"), shards_on_cpu()),
+        ("depth_adaptive", "fsdp"): Case(runs["depth_adaptive"], str(tmp_path / "10"), shards_on_cpu()),
         ("parts", "interrupted"): Case(parts, str(tmp_path / "5"), shards_on_cpu(), stop_after=3),
         ("parts", "resumed"): Case(parts, str(tmp_path / "5")),
         ("experts", "ddp"): Case([*experts, "hardware.micro_batch=2"], str(tmp_path / "8")),
