@@ -17,7 +17,7 @@ from .canon_layer import Preceded
 from .embedding import DEVIATION, embedding
 from .hybrid import arrange
 from .kernels.dropout import Dropout
-from .layers import add_convolutions, build_block, build_mixers, check_reversible
+from .layers import add_convolutions, add_gates, build_block, build_mixers, check_reversible
 from .limits import length_refusal, restricts_from, runs_causally
 from .mixer import Context, Mixer, Padding, name_modules
 from .parameters import parameter_count, projections
@@ -85,6 +85,7 @@ class SequenceModel(nn.Module):
         hybrid: ``every`` and ``mixer``: in every ``every``-th layer, counted from 1, the configuration node ``mixer``
             replaces that of the model; by default full softmax attention. ``every`` is None if all layers have the
             mixer of the model. The network passes memory from batch to batch only if both mixers have one.
+        gate: Kind of the gates in place of the residual sums, as in GTrXL (``gate.GatedResidual``); None for sums.
     """
 
     revision: ClassVar[int] = 1
@@ -128,6 +129,7 @@ class SequenceModel(nn.Module):
         feed_forward: bool = True,
         short_convolution: int | None = None,
         hybrid: Mapping[str, Any] | None = None,
+        gate: str | None = None,
     ) -> None:
         super().__init__()
         for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
@@ -222,6 +224,8 @@ class SequenceModel(nn.Module):
         if short_convolution is not None:
             # Created last, so that the other initial weights are those of the same model without convolution.
             add_convolutions(self.blocks, width, short_convolution, self.causal)
+        if gate is not None:
+            add_gates(self.blocks, width, gate, norm_place, reversible)  # after the other weights, as above
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:

@@ -27,6 +27,7 @@ NOT_HASHED = (
 OFF: dict[tuple[str, str], Any] = {
     ("backbone", "short_convolution"): None,
     ("backbone", "hybrid"): {"every": None, "mixer": None},
+    ("backbone", "gate"): None,
 }
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
 that cells of earlier records keep their keys."""

@@ -61,6 +61,7 @@ class Backbone:
     feed_forward: bool = True
     short_convolution: int | None = None
     hybrid: Hybrid = field(default_factory=Hybrid)
+    gate: str | None = None
 
 
 @dataclass
