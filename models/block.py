@@ -112,7 +112,7 @@ class Block(nn.Module):
         return self.drop(in_chunks(self.feed_forward, x, self.chunks)), context
 
     def _residual(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return ``total``, the sum of stream and branch or their gate, normalised if the norm follows it, and the context."""
+        """Return ``total``, stream and branch joined, normalised if the norm is placed after it, and the context."""
         return (total, context) if self.pre else normalised(norm, total, context)
 
 

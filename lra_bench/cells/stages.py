@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import nn
 
 from lra_bench.config.objects import build_model, build_task

@@ -34,7 +34,13 @@ Missing data changes the fingerprint of the task, which already separates the ra
 """
 
 VARIANT_SECTIONS = ("model", "position")
-VARIANT_KEYS = ("backbone.causal", "backbone.short_convolution", "backbone.hybrid.every", "backbone.hybrid.mixer", "backbone.gate")
+VARIANT_KEYS = (
+    "backbone.causal",
+    "backbone.short_convolution",
+    "backbone.hybrid.every",
+    "backbone.hybrid.mixer",
+    "backbone.gate",
+)
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 DERIVED_GROUPS = ("recipe", "mechanism", "tuned")

@@ -68,12 +68,13 @@ def refuses_network(config: CellConfig) -> str | None:
     if not config.model.get("network"):
         return None
     backbone = config.backbone
-    option = (
-        f"backbone.short_convolution={backbone.short_convolution}"
-        if backbone.short_convolution is not None
-        else f"backbone.hybrid.every={backbone.hybrid.every}"
-    )
-    if backbone.short_convolution is None and backbone.hybrid.every is None:
+    options = {
+        "short_convolution": backbone.short_convolution,
+        "hybrid.every": backbone.hybrid.every,
+        "gate": backbone.gate,
+    }
+    option = next((f"backbone.{option}={value}" for option, value in options.items() if value is not None), None)
+    if option is None:
         return None
     name = str(config.model["network"].get("_target_")).rpartition(".")[2]
     return f"{option}: {name} is a whole network without layers around a mixer; leave it out or choose another model"

@@ -16,6 +16,7 @@ from . import (
     heat_map,
     learning_curves,
     loss_by_position,
+    middle_phase,
     ranks,
     rate_search,
     score_vs_growth,
@@ -47,6 +48,7 @@ FIGURES: dict[str, FigureModule] = {
     "rate_search": rate_search,
     "score_vs_growth": score_vs_growth,
     "score_vs_state": score_vs_state,
+    "middle_phase": middle_phase,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""
 

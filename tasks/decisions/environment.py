@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class KeyToDoor:
         UserError: If an option is out of range.
     """
 
-    metadata: dict[str, Any] = {"autoreset_mode": "disabled", "render_modes": []}
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": "disabled", "render_modes": []}
     render_mode = None
     spec = None
 

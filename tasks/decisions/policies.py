@@ -70,6 +70,7 @@ def mixture(expert_fraction: float, noise: float) -> Policy:
         expert_fraction: Probability that an episode is one of the expert.
         noise: Probability that the expert takes a random action.
     """
+
     def policy(env: KeyToDoor, observations: NDArray[np.int64]) -> NDArray[np.int64]:
         expert = draws(env.key, env.episodes, EXPERT_DRAW) < expert_fraction
         acts = expert & (env.policy_draws(1) >= noise)

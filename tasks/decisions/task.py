@@ -91,9 +91,11 @@ class KeyToDoorTask(SyntheticTask):
         **common: Unpack[Common],
     ) -> None:
         check_rooms(variant, size, phases, colours)
-        for name, share in {"expert_fraction": expert_fraction, "noise": noise, "best": best}.items():
-            if share is not None and not (0 <= share <= 1 and (share > 0 or name != "best")):
+        for name, share in {"expert_fraction": expert_fraction, "noise": noise}.items():
+            if not 0 <= share <= 1:
                 raise UserError(f"task.{name}={share}: must be a share between 0 and 1")
+        if best is not None and not 0 < best <= 1:
+            raise UserError(f"task.best={best}: must be above 0 and at most 1, or null")
         at_least(1, rollouts=rollouts)
         if context is not None and not 1 <= context <= sum(phases):
             raise UserError(f"task.context={context}: must be 1 to {sum(phases)}, the number of steps of an episode")
@@ -149,9 +151,10 @@ class KeyToDoorTask(SyntheticTask):
         return {"variant": self.variant, "size": self.size, "phases": phases, "colours": self.colours}
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
-        """Return episodes ``first`` to ``first + count`` of the stream ``key``.
+        """Return tokens and targets (R, N), scored at observations, and the columns ``episode`` and ``reward`` (R,).
 
-        Tokens (R, N), targets (R, N), scored at observations, and the column ``episode`` (R,).
+        The episodes do not depend on ``key`` but on the options other than ``returns`` and ``context``, so that systems
+        with and without returns are trained on the same episodes.
         """
         import numpy as np
 
@@ -159,8 +162,8 @@ class KeyToDoorTask(SyntheticTask):
 
         episodes = np.arange(first, first + count, dtype=np.uint64)
         env = self._env(count, length)
-        trajectories = play(env, mixture(self.expert_fraction, self.noise), key, episodes)
-        return self._block(key, episodes, *trajectories, length)
+        trajectories = play(env, mixture(self.expert_fraction, self.noise), self._key(length), episodes)
+        return self._block(episodes, *trajectories, length)
 
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
         """Return the targets computed from the tokens alone, and whether each example is valid, (R,).
@@ -183,10 +186,9 @@ class KeyToDoorTask(SyntheticTask):
             valid &= (np.diff(steps.returns, axis=1) <= 0).all(1)
             return Block(block.tokens, self._targets(steps.actions)), valid
         episodes, actions = block.extra["episode"].astype(np.uint64), np.clip(steps.actions, 0, ACTIONS - 1)
-        again = play(
-            self._env(len(actions), length), lambda env, seen: actions[:, env.time], int(self.stream(length), 16), episodes
-        )
-        expected = self._block(int(self.stream(length), 16), episodes, *again, length)
+        env = self._env(len(actions), length)
+        again = play(env, lambda env, seen: actions[:, env.time], self._key(length), episodes)
+        expected = self._block(episodes, *again, length)
         return Block(block.tokens, expected.targets, expected.extra), valid & (expected.tokens == block.tokens).all(1)
 
     def shortcuts(self) -> Mapping[str, Rule]:
@@ -255,7 +257,9 @@ class KeyToDoorTask(SyntheticTask):
             )
             for each in asked
         }
-        parts = {"asked return": {str(each): float(own.mean()) for each, own in found.items()}} if len(asked) > 1 else {}
+        parts = (
+            {"asked return": {str(each): float(own.mean()) for each, own in found.items()}} if len(asked) > 1 else {}
+        )
         return TaskScore(float(found[asked[-1]].mean()), self.rollouts, parts)
 
     def _generate(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
@@ -314,7 +318,6 @@ class KeyToDoorTask(SyntheticTask):
 
     def _block(
         self,
-        key: int,
         episodes: NDArray[Any],
         observations: NDArray[Any],
         actions: NDArray[Any],
@@ -331,7 +334,9 @@ class KeyToDoorTask(SyntheticTask):
 
         returns = returns_to_go(rewards)
         if self.context is not None:
-            starts = draws(key, episodes, WINDOW_DRAW) * (observations.shape[1] - self.context + 1)
+            starts = draws(self._key(self.spec.train_length), episodes, WINDOW_DRAW) * (
+                observations.shape[1] - self.context + 1
+            )
             steps = starts.astype(np.int64)[:, None] + np.arange(length // PER_STEP)
             returns, observations, actions = (
                 np.take_along_axis(part, steps, axis=1) for part in (returns, observations, actions)
@@ -354,6 +359,12 @@ class KeyToDoorTask(SyntheticTask):
         from .environment import KeyToDoor
 
         return KeyToDoor(episodes, **self.env_options(length))
+
+    def _key(self, length: int) -> int:
+        """Return the seed of the episodes of the data at a length."""
+        options = {name: value for name, value in self.settings().items() if name not in ("returns", "context")}
+        middle = self.phases[1] if self.context is not None else self.middle_phase(length)
+        return int(settings_digest(self.spec.name, options, middle, self.seed), 16)
 
     def _roll_out_key(self, seed: int) -> int:
         """Return the seed of the episodes of roll-outs, which differs from those of the data."""

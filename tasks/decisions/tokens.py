@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .rooms import FIRST_ACTION, FIRST_OBSERVATION, FIRST_RETURN, PER_STEP, UNKNOWN
 
+
 class Steps(NamedTuple):
     """Tokens of steps, (E, T) each."""
 
@@ -20,7 +21,7 @@ class Steps(NamedTuple):
 def interleave(
     returns: NDArray[np.float64] | None, observations: NDArray[np.int64], actions: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the tokens (E, 3 T) of trajectories (E, T): R_1, o_1, a_1, R_2, o_2, a_2, …
+    """Return the tokens (E, 3 T) of trajectories (E, T), in the order R_1, o_1, a_1, R_2, o_2, a_2 and so on.
 
     ``returns`` are the returns-to-go, 0 or 1; None replaces them by the token ``UNKNOWN``.
     """

@@ -103,10 +103,6 @@ class SyntheticTask(Task):
             *(self.rows, self.extrapolation_rows, self.seed),
         )
 
-    def stream(self, length: int) -> str:
-        """Return the key of the stream of examples of a length, 16 hexadecimal digits."""
-        return settings_digest(GENERATOR_VERSION, self.spec.name, self.settings(), length, self.seed)
-
     def prepare(self, cache: DataCache) -> None:
         """Generate the splits that are not in the cache."""
         self._cache = cache
@@ -239,7 +235,7 @@ class SyntheticTask(Task):
             rows = dict.fromkeys(rows, self.extrapolation_rows)
         start = sum(rows[earlier] for earlier in STREAM_ORDER[: STREAM_ORDER.index(name)])
         stop = start + rows[name]
-        stream = self.stream(length)
+        stream = settings_digest(GENERATOR_VERSION, self.spec.name, self.settings(), length, self.seed)
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             def draw(first: int, count: int) -> Block:

@@ -91,8 +91,8 @@ def test_wrong_options_raise_user_error(overrides, message):
 
 
 @pytest.mark.parametrize("model", ["bag_of_tokens", "seq2seq"])
-@pytest.mark.parametrize("option", ["backbone.short_convolution=3", "backbone.hybrid.every=2"])
-def test_whole_networks_refuse_both_options(model, option):
+@pytest.mark.parametrize("option", ["backbone.short_convolution=3", "backbone.hybrid.every=2", "backbone.gate=gru"])
+def test_whole_networks_refuse_options_of_layers(model, option):
     config = compose(f"model={model}", option).config
     spec = build_task(config).spec
     with pytest.raises(UserError, match=rf"{option}: \w+ is a whole network without layers around a mixer"):

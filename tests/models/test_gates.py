@@ -54,7 +54,7 @@ def test_a_gated_network_is_causal_and_can_be_read_in_parts(mixer, kind):
     network = randomise(model(SPEC, mixer, "none", depth=2, gate=kind))
     batch = batch_for(SPEC, (12, 12))
     with torch.no_grad():
-        whole, memory = network.read(batch, None)
+        whole, _ = network.read(batch, None)
         changed = batch_for(SPEC, (12, 12))
         changed.tokens[:, 7:] = (changed.tokens[:, 7:] + 1) % SPEC.vocabulary_size
         assert torch.allclose(network.hidden(changed)[:, :7], whole[:, :7], atol=1e-12)
