@@ -44,8 +44,9 @@ class KeyToDoorTask(SyntheticTask):
     from the predicted probabilities unless ``greedy``.
 
     The score is the success rate in roll-outs that ask for a return of 1 (``score``), at other lengths too: the middle
-    phase is as many steps longer as the sequence. The loss, the validation score and ``metrics.test_actions`` of a
-    record are those of the actions of held-out episodes.
+    phase is as many steps longer as the sequence. Validation and test examples are the held-out episodes with a reward,
+    and only the actions in the first and the third room are scored: the loss of all actions would be that of mostly
+    random ones, and the weights with the lowest such loss need not depend on the return at all.
 
     Floors of the test split, all success rates in the episodes of the roll-outs: ``random``; ``majority``, always the
     most frequent action; ``cloning``, the most frequent action at each observation; in the variant ``memory`` also
@@ -62,8 +63,8 @@ class KeyToDoorTask(SyntheticTask):
         expert_fraction: Share of the episodes of an expert; the others take uniformly random actions.
         noise: Probability that the expert takes a random action.
         returns: Whether returns are known; otherwise all return tokens are equal, which is behaviour cloning.
-        best: Share of the episodes of train and validation, those with the highest returns, that are used; None for
-            all. With ``returns=false`` this is the baseline of the paper that clones the best x %.
+        best: Share of the episodes of train, those with the highest returns, that is used; None for all.
+            With ``returns=false`` this is the baseline of the paper that clones the best x %.
         context: Number of steps that the network sees, K in the paper; None for whole episodes. Examples are then K
             steps from a random step on, and roll-outs read the last K steps; other lengths are not supported.
         greedy: Whether roll-outs take the most probable action.
@@ -166,6 +167,21 @@ class KeyToDoorTask(SyntheticTask):
         trajectories = play(env, mixture(self.expert_fraction, self.noise), self._key(length), episodes)
         return self._block(episodes, *trajectories, length)
 
+    def in_split(self, block: Block, split: str) -> Block:
+        """Return the examples of a split: outside of train the actions in the second room are not scored."""
+        import numpy as np
+
+        from lra_bench.contracts import NOT_SCORED
+
+        from ..synthetic.rows import Block
+
+        if split == "train" or self.context is not None:
+            return block
+        first, _, last = (PER_STEP * steps for steps in self.phases)
+        targets = np.array(block.targets)
+        targets[:, first : targets.shape[1] - last] = NOT_SCORED
+        return Block(block.tokens, targets, block.extra)
+
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
         """Return the targets computed from the tokens alone, and whether each example is valid, (R,).
 
@@ -264,16 +280,22 @@ class KeyToDoorTask(SyntheticTask):
         return TaskScore(float(found[asked[-1]].mean()), self.rollouts, parts)
 
     def _generate(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
-        """Generate a split; of train and validation keep the share ``best`` with the highest returns."""
+        """Generate a split; of train keep the share ``best``, of the others the episodes with a reward."""
         import numpy as np
 
         from lra_bench.data.columns import numbers
 
         split = super()._generate(cache, name, length)
-        if self.best is None or name == "test":
-            return split
-        order = np.argsort(-numbers(split, "reward"), kind="stable")
-        return split.select(np.sort(order[: max(1, round(self.best * len(order)))]))
+        rewards = numbers(split, "reward")
+        if name == "train":
+            if self.best is None:
+                return split
+            order = np.argsort(-rewards, kind="stable")
+            return split.select(np.sort(order[: max(1, round(self.best * len(order)))]))
+        if not rewards.any():
+            option = f"rows.{name}" if length == self.spec.train_length else "extrapolation_rows"
+            raise UserError(f"task.{option}={len(rewards):,}: none of the episodes has a reward; raise it")
+        return split.select(np.flatnonzero(rewards))
 
     def _success_floors(self, length: int) -> dict[str, float]:
         """Return the success rates of the floors at a length, in the episodes of the roll-outs."""
@@ -304,18 +326,22 @@ class KeyToDoorTask(SyntheticTask):
         """Return the accuracies of the floors on the actions of a split."""
         import numpy as np
 
-        from .policies import constant, most_frequent
+        from lra_bench.contracts import NOT_SCORED
+
+        from .policies import most_frequent
         from .tokens import separate
 
         train = separate(np.concatenate([block.tokens for block in self.blocks("train")]))
-        steps = separate(np.concatenate([block.tokens for block in self.blocks(split, length)]))
+        parts = list(self.blocks(split, length))
+        seen = separate(np.concatenate([block.tokens for block in parts])).observations
+        targets = np.concatenate([block.targets for block in parts])[:, 1::PER_STEP]
+        scored = targets != NOT_SCORED
         env = self._env(1, self.spec.train_length)
-        policies = {
-            "majority": constant(int(np.bincount(train.actions.ravel()).argmax())),
-            "cloning": most_frequent(train.observations, train.actions, self.observations),
-        }
+        cloning = most_frequent(train.observations, train.actions, self.observations)(env, seen)
+        majority = np.bincount(train.actions.ravel()).argmax()
         return {
-            name: float((policy(env, steps.observations) == steps.actions).mean()) for name, policy in policies.items()
+            "majority": float((targets[scored] == majority).mean()),
+            "cloning": float((targets[scored] == cloning[scored]).mean()),
         }
 
     def _block(
