@@ -18,13 +18,15 @@ class _Gate(nn.Module):
 
     maps: int
     biased: bool
+    bias: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(self.maps, width, width))
         for each in self.weight.unbind():
             nn.init.xavier_uniform_(each)
-        self.bias = nn.Parameter(torch.full((width,), BIAS)) if self.biased else None
+        bias = nn.Parameter(torch.full((width,), BIAS)) if self.biased else None
+        self.register_parameter("bias", bias)
 
 
 class InputGate(_Gate):

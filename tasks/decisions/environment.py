@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,6 @@ from lra_bench.contracts import UserError
 from lra_bench.data.splitmix import STEP, mix
 
 from .rooms import ACTIONS, DIRECTIONS, check_rooms, observation_count
-
-if TYPE_CHECKING:
-    import gymnasium
 
 MOVES = np.array([(-1, 0), (0, 1), (1, 0), (0, -1)])
 NOTHING = 0
@@ -91,25 +88,27 @@ class KeyToDoor:
         self.steps = sum(phases)
         self.corners = np.array([0, size - 1, size * size - 1, size * (size - 1)])[:colours]
         self.key, self.episodes = 0, np.arange(num_envs, dtype=np.uint64)
+        self.agent: NDArray[np.int64] = np.zeros(num_envs, dtype=np.int64)
+        self.thing: NDArray[np.int64] = np.zeros(num_envs, dtype=np.int64)
 
     @property
-    def single_observation_space(self) -> gymnasium.Space[Any]:
+    def single_observation_space(self) -> Any:
         """The space of one observation; needs the package gymnasium."""
         return _spaces().Discrete(observation_count(self.variant, self.size, self.colours))
 
     @property
-    def single_action_space(self) -> gymnasium.Space[Any]:
+    def single_action_space(self) -> Any:
         """The space of one action; needs the package gymnasium."""
         return _spaces().Discrete(ACTIONS)
 
     @property
-    def observation_space(self) -> gymnasium.Space[Any]:
+    def observation_space(self) -> Any:
         """The space of the observations of all episodes; needs the package gymnasium."""
         count = observation_count(self.variant, self.size, self.colours)
         return _spaces().MultiDiscrete(np.full(self.num_envs, count))
 
     @property
-    def action_space(self) -> gymnasium.Space[Any]:
+    def action_space(self) -> Any:
         """The space of the actions of all episodes; needs the package gymnasium."""
         return _spaces().MultiDiscrete(np.full(self.num_envs, ACTIONS))
 

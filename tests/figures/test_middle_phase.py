@@ -21,7 +21,8 @@ def trained(model: str, task: str = "key_to_door_memory", seed: int = 0, phases=
     assert record.extrapolation is not None
     length = (1 if task == "delayed_recall" else 3) * sum(phases)
     points = [{**make_point(0.9, 0.1, ratio), "length": round(length * ratio)} for ratio in RATIOS]
-    record.extrapolation.update(train_length=length, points=points)
+    record.extrapolation["train_length"] = length
+    record.extrapolation["points"] = points  # type: ignore[typeddict-item]
     return record
 
 
