@@ -484,6 +484,22 @@ class Slicing(NamedTuple):
     label_of: NDArray[Any]
 
 
+class TaskScore(NamedTuple):
+    """A score that a task computed itself, such as the success rate of roll-outs.
+
+    Attributes:
+        score: The score, in the unit of ``spec.metric``. An accuracy is the share of successes in ``n`` independent
+            trials, from which the harness computes Wilson's interval.
+        n: Number of trials.
+        parts: Scores under other conditions, each of ``n`` trials, by what they depend on and by condition. They are
+            stored as slices of the record.
+    """
+
+    score: float
+    n: int
+    parts: Mapping[str, Mapping[str, float]] = {}
+
+
 class DataCache(Protocol):
     """Storage of prepared data; ``lra_bench.data.cache.Cache`` implements it on disk."""
 
@@ -673,14 +689,28 @@ class Task(ABC):
         """
         return None
 
-    def score(self, model: torch.nn.Module) -> Mapping[str, float] | None:
-        """Return the test score, for tasks whose score is not computed from predictions and targets.
+    def score(
+        self,
+        model: torch.nn.Module,
+        *,
+        length: int | None = None,
+        variant: str | None = None,
+        seed: int = 0,
+        batch_size: int = 32,
+    ) -> TaskScore | None:
+        """Return the score of a model, for tasks whose score is not computed from predictions and targets.
+
+        It is called after the evaluation of the test split and of the split of every other length, and replaces its
+        score, but not its loss.
 
         Args:
             model: The trained model, on its device and in evaluation mode.
+            length: As in ``split``.
+            variant: As in ``split``.
+            seed: Seed of random draws, such as those of the episodes of roll-outs.
+            batch_size: Number of sequences to run at once; it must not affect the score.
 
         Returns:
-            The score under the metric's name, optionally with ``low`` and ``high`` of its 95 % confidence interval.
-            None if the harness computes the score from predictions and targets.
+            The score, or None if the harness computes it from predictions and targets.
         """
         return None

@@ -21,7 +21,7 @@ from .funnel import check_funnel, pool_pairs
 from .hybrid import arrange
 from .kernels.dropout import Dropout
 from .layer_mix import LayerMix
-from .layers import add_convolutions, build_block, build_mixers, check_reversible, distinct_layers
+from .layers import add_convolutions, add_gates, build_block, build_mixers, check_reversible, distinct_layers
 from .limits import length_refusal, restricts_from, runs_causally
 from .mixer import Context, Mixer, Padding, name_modules
 from .networks import Networks
@@ -109,6 +109,7 @@ class SequenceModel(nn.Module):
         mix_layers: Whether the head receives a learned sum of the states of all layers (``LayerMix``).
         funnel: Number of blocks of equally many layers, between which pairs of neighbouring tokens are averaged
             (``pool_pairs``). None for no pooling.
+        gate: Kind of the gates in place of the residual sums, as in GTrXL (``gate.GatedResidual``); None for sums.
         controller: Configuration node of a depth controller (``models/depth``), which runs the blocks and passes no
             memory from batch to batch. None if every token passes through every layer.
     """
@@ -164,6 +165,7 @@ class SequenceModel(nn.Module):
         product_keys: Mapping[str, Any] | None = None,
         mix_layers: bool = False,
         funnel: int | None = None,
+        gate: str | None = None,
         controller: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -256,6 +258,8 @@ class SequenceModel(nn.Module):
         if short_convolution is not None:
             # Created last, so that the other initial weights are those of the same model without convolution.
             add_convolutions(self.blocks, width, short_convolution, self.causal)
+        if gate is not None:
+            add_gates(self.blocks, width, gate, norm_place, reversible, residual)  # after the other weights, as above
         self.mix = LayerMix(depth) if mix_layers else None
         if residual == "fixup":
             initialise_fixup(self.blocks, depth * (1 + feed_forward))

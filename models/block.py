@@ -76,6 +76,9 @@ class Block(nn.Module):
         self.mixer_norm = norm_layer(norm, width)
         self.feed_forward_norm = None if feed_forward is None else norm_layer(norm, width)
         self.convolution = convolution
+        # Set by ``add_gates``; None for residual sums.
+        self.mixer_gate: nn.Module | None = None
+        self.feed_forward_gate: nn.Module | None = None
         self.drop = Dropout(dropout)
         self.mixer_scalars = branch_scalars(residual)
         self.feed_forward_scalars = None if feed_forward is None else branch_scalars(residual)
@@ -83,11 +86,11 @@ class Block(nn.Module):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return x (B, N, E) after all branches, with the context updated by the mixer and the norms."""
         y, context = self.mix(x, context)
-        x, context = self._residual(self.mixer_norm, x + y, context)
+        x, context = self._residual(self.mixer_norm, _joined(self.mixer_gate, x, y), context)
         if self.feed_forward_norm is None:
             return x, context
         y, context = self.transform(x, context)
-        return self._residual(self.feed_forward_norm, x + y, context)
+        return self._residual(self.feed_forward_norm, _joined(self.feed_forward_gate, x, y), context)
 
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return the output of the mixer branch, (B, N, E), and the context; the caller adds the output to x.
@@ -124,8 +127,13 @@ class Block(nn.Module):
         return self.feed_forward_scalars.after(self.drop(y)), context
 
     def _residual(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return the residual sum ``total``, normalised if the norm is placed after it, and the context."""
+        """Return ``total``, stream and branch joined, normalised if the norm is placed after it, and the context."""
         return (total, context) if self.pre else normalised(norm, total, context)
+
+
+def _joined(gate: nn.Module | None, x: Tensor, y: Tensor) -> Tensor:
+    """Return x + y, or the gate of the residual stream x and the output y of a branch."""
+    return x + y if gate is None else gate(x, y)
 
 
 def in_chunks(network: nn.Module, x: Tensor, chunks: int) -> Tensor:

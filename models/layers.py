@@ -14,6 +14,7 @@ from lra_bench.contracts import UserError
 from .block import Block
 from .canon_layer import CanonLayer, Preceded
 from .evolved import EvolvedBlock
+from .gate import GatedResidual
 from .hybrid import Layers
 from .mixer import Mixer
 from .networks import Networks
@@ -94,6 +95,24 @@ def add_convolutions(blocks: nn.ModuleList, width: int, size: int, causal: bool)
             block.convolution = convolution
         else:
             blocks[number] = Preceded(block, convolution)  # type: ignore[arg-type]
+
+
+def add_gates(blocks: nn.ModuleList, width: int, kind: str, norm_place: str, reversible: bool, residual: str) -> None:
+    """Replace the residual sums of every block by gates of ``kind``; raise ``UserError`` if that is not possible."""
+    option = f"backbone.gate={kind}"
+    if residual != PLAIN or any(isinstance(block, EvolvedBlock) for block in blocks):
+        raise UserError(f"{option}: is not supported with other residual sums; leave out residual and block")
+    if norm_place != "pre":
+        raise UserError(f"{option}: gates need the norm in front of each branch; set backbone.norm_place=pre")
+    if reversible:
+        raise UserError(f"{option}: reversible blocks are residual sums; set backbone.reversible=false")
+    for block in blocks:
+        if not isinstance(block, Block):
+            name = type(block.mixer if isinstance(block, Preceded) else block).__name__
+            raise UserError(f"{option}: {name} replaces the whole block and has no residual sums")
+        block.mixer_gate = GatedResidual(kind, width)
+        if block.feed_forward is not None:
+            block.feed_forward_gate = GatedResidual(kind, width)
 
 
 def check_reversible(

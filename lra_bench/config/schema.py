@@ -131,11 +131,12 @@ class Backbone:
     product_keys: ProductKeys = field(default_factory=ProductKeys)
     mix_layers: bool = False
     funnel: int | None = None
+    gate: str | None = None
 
 
 ADDED = (
     *("short_convolution", "hybrid", "residual", "block", "share_every", "embedding", "output", "token_order"),
-    *("experts", "product_keys", "mix_layers", "funnel"),
+    *("experts", "product_keys", "mix_layers", "funnel", "gate"),
 )
 """Options of ``Backbone`` that describe the system, not the protocol; with their defaults they change nothing.
 

@@ -17,6 +17,7 @@ from . import (
     heat_map,
     learning_curves,
     loss_by_position,
+    middle_phase,
     ranks,
     rate_search,
     score_vs_depth,
@@ -53,6 +54,7 @@ FIGURES: dict[str, FigureModule] = {
     "depth_by_slice": depth_by_slice,
     "score_vs_state": score_vs_state,
     "score_vs_memory": score_vs_memory,
+    "middle_phase": middle_phase,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""
 

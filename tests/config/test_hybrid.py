@@ -92,7 +92,13 @@ def test_wrong_options_raise_user_error(overrides, message):
 
 @pytest.mark.parametrize("model", ["bag_of_tokens", "seq2seq"])
 @pytest.mark.parametrize(
-    "option", ["backbone.short_convolution=3", "backbone.hybrid.every=2", "+model.controller={_target_: Any}"]
+    "option",
+    [
+        "backbone.short_convolution=3",
+        "backbone.hybrid.every=2",
+        "backbone.gate=gru",
+        "+model.controller={_target_: Any}",
+    ],
 )
 def test_whole_networks_refuse_options_of_layers(model, option):
     config = compose(f"model={model}", option).config

@@ -39,7 +39,8 @@ from tests.support.record_factory import (
 )
 
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_state", "score_vs_depth")
-OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities", "rate_search"))
+OWN_MODULE = ("score_vs_length", "abilities", "rate_search", "middle_phase")
+OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in OWN_MODULE)
 """Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""
 OF_SCORES = (
     "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "slices", "learning_curves", "heat_map",
