@@ -18,6 +18,7 @@ from .gate import GatedResidual
 from .hybrid import Layers
 from .mixer import Mixer
 from .networks import Networks
+from .residual import PLAIN
 
 BLOCKS = ("residual", "evolved")
 
