@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from torch import Tensor
 from .search import Index
 
 
-class Datastore(NamedTuple):
+@dataclass(frozen=True)
+class Datastore:
     """The index of the features of training examples, their targets (T,), and the projection of features, or None."""
 
     index: Index

@@ -1,5 +1,7 @@
 """kNN-LM: the mixed distribution, compared with its definition, and its datastore."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from datasets import Dataset
@@ -103,7 +105,7 @@ def test_the_order_of_the_datastore_is_irrelevant():
     store = system.datastore
     order = torch.randperm(len(store.targets), generator=torch.Generator().manual_seed(3))
     index = type(store.index)(store.index.keys[order])
-    system.datastore = store._replace(index=index, targets=store.targets[order])
+    system.datastore = replace(store, index=index, targets=store.targets[order])
     assert (system(batch).logits - before).abs().max() < 1e-10
 
 
