@@ -95,17 +95,22 @@ def test_every_model_composes_under_every_protocol(model, protocol):
 
 @pytest.fixture(scope="module")
 def merge_files():
-    """Return a function that merges the files of a model and its position into the configuration of protocol quick."""
+    """Return a function that merges the files of a model, its position and its sizes into those of protocol quick."""
     composed, composed_choices = loading.load_unresolved(["protocol=quick", "hardware=cpu"], None)
     OmegaConf.set_struct(composed, False)
     composed.model = {}
-    files = {group: option_files(group) for group in ("position", "model")}
+    files = {group: option_files(group) for group in ("position", "model", "mechanism")}
 
     def load(overrides):
         choices = composed_choices | dict(override.split("=") for override in overrides)
         config = copy.deepcopy(composed)
         config.merge_with({"position": OmegaConf.load(files["position"][choices["position"]])})
         config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
+        if (sizes := files["mechanism"].get(f"quick_{choices['model']}")) is not None:
+            config.merge_with(OmegaConf.load(sizes))
+        config.merge_with(
+            {"backbone": OmegaConf.load(CONF / "config.yaml").backbone}
+        )  # _self_ follows the model in config.yaml
         return loading.plain(config), choices
 
     return load
