@@ -412,4 +412,4 @@ class SequenceModel(nn.Module):
             return self._pooled(x, context)
 
         signal = position_signal(self.position, x, context)
-        return Pass(list(self.blocks), x, context, signal, features, self.head, batch.targets)  # type: ignore[arg-type]
+        return Pass(list(self.blocks), x, context, signal, features, self.head, batch.targets)
