@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CountFlops = Callable[[nn.Module, Batch], int | None]
-MOST_ROWS = 2000
+MOST_ROWS = 1000
 """Largest number of test examples with one target; they are evenly spread over the split."""
 LANGUAGE_TOKENS = 50_000
 """Number of scored tokens of language modelling, from the beginning of the test split."""
