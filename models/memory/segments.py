@@ -255,7 +255,8 @@ class Strip:
 
     def window(self, low: int, high: int) -> Tensor:
         """Return rows ``low`` to ``high`` (exclusive)."""
-        found, place = [], max(0, bisect_right(self.starts, low) - 1)
+        found: list[Tensor] = []
+        place = max(0, bisect_right(self.starts, low) - 1)
         while (place < len(self.parts) and (start := self.starts[place]) < high) or not found:
             part = self.parts[place]
             begin, end = max(low - start, 0), min(high - start, part.shape[-2])

@@ -59,6 +59,7 @@ class HardcodedGaussian(HeadMixer):
             raise UserError("model.mixer.offsets=[]: must not be empty; leave it out for the offsets of the paper")
         del self.query, self.key
         self.offsets, self.deviation = [offsets[head % len(offsets)] for head in range(heads)], deviation
+        self.centres: Tensor
         self.register_buffer("centres", torch.tensor(self.offsets)[:, None], persistent=False)
 
     def restricts_from(self) -> int:

@@ -110,12 +110,12 @@ def with_knobs(record: Record) -> Record:
         if last <= 500 * ratio
     ]  # fmt: skip
     record.extrapolation = section(500, [*old["points"], *with_knob], rows, old["attempts"], True)
-    points = [
+    memory: Any = [
         {"memory_length": length, "n": 100, "score": 3 - 0.1 * number + 0.01 * record.key.seed, "loss": 2.0,
          "low": 2.0, "high": 4.0, "state_bytes": 1000 * (number + 1)}
         for number, length in enumerate((0, 128, 512))
     ]  # fmt: skip
-    record.memory = {"trained_length": 128, "window_length": 64, "points": points, "attempt": 1}
+    record.memory = {"trained_length": 128, "window_length": 64, "points": memory, "attempt": 1}
     record.adaptive_depth = make_depths(record.key.seed)
     return record
 

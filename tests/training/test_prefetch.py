@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -73,7 +74,8 @@ def test_an_error_of_the_training_ends_the_thread(in_a_thread, error, tmp_path, 
 
 
 def test_an_abandoned_evaluation_ends_the_thread(in_a_thread):
-    parts = prefetch.ahead_of(iter([([number], rows().batch([number])) for number in range(9)]), DEVICE)
+    batches = ((np.array([number]), rows().batch([number])) for number in range(9))
+    parts = prefetch.ahead_of(batches, DEVICE)
     assert next(parts)[0] == [0]
     parts.close()
     assert not threads()

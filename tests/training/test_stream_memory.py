@@ -105,8 +105,8 @@ def test_documents_are_scored_as_if_read_in_one_pass():
         np.testing.assert_allclose(result.row_loss, losses, rtol=1e-9)
         assert result.n == sum(length - 1 for length in rows.lengths.tolist())
     # Models without memory are scored as without a stream.
-    plain = [evaluate(full, rows, SPEC, CPU, 3, "test", stream=stream).row_loss for stream in (False, True)]
-    np.testing.assert_allclose(*plain, rtol=1e-9)
+    alone, in_order = (evaluate(full, rows, SPEC, CPU, 3, "test", stream=stream).row_loss for stream in (False, True))
+    np.testing.assert_allclose(alone, in_order, rtol=1e-9)
 
 
 def test_memory_lengths_are_scored_on_the_same_windows_and_restored():
