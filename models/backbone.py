@@ -459,4 +459,4 @@ class SequenceModel(nn.Module):
             return self._pooled(x, context)
 
         signal = position_signal(self.position, x, context)
-        return Pass(self.layers, x, context, signal, features, self.head, batch.targets)  # type: ignore[arg-type]
+        return Pass(self.layers, x, context, signal, features, self.head, batch.targets)
