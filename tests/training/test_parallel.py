@@ -268,6 +268,7 @@ def test_every_system_trains_with_two_processes_as_with_one(tmp_path):
     runs |= {
         "experts": ["model=transformer", *EXPERTS],
         "rezero": ["model=transformer", "backbone.residual=rezero", "backbone.block=evolved"],
+        "canon": ["model=transformer", "backbone.short_convolution=3"],
         "shared": ["model=transformer", "backbone.share_every=1", "backbone.depth=2", "backbone.mix_layers=true"],
     }
     runs |= {"reversible": ["model=reformer", "backbone.reversible=true", "backbone.depth=2"]}
