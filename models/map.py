@@ -61,7 +61,7 @@ def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
             capability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
             if controller := model.get("controller"):
                 system = load_class(controller["_target_"], nn.Module, "model.controller")
-                capability = capability.sourced(system.spec)  # type: ignore[arg-type]
+                capability = capability.sourced(system.spec)  # type: ignore[attr-defined]
             if source := model.get("source"):
                 capability = replace(capability, **{"code": None, **source})
             found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, capability))

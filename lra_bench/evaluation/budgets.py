@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import nn
 from lra_bench.contracts import NOT_SCORED, Batch, DepthBudget, DepthController, Output, Slicing, Task
 from lra_bench.data.batches import Rows, evaluation_batches
 from lra_bench.data.windows import cut_all
-from lra_bench.records.sections import AdaptiveDepth, DepthPoint, DepthSlice
+from lra_bench.records.sections import AdaptiveDepth, DepthCalibration, DepthPoint, DepthSlice
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.evaluation import Evaluation, evaluate, evaluating
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CountFlops = Callable[[nn.Module, Batch], int | None]
-MOST_ROWS = 2000
+MOST_ROWS = 1000
 """Largest number of test examples with one target; they are evenly spread over the split."""
-LANGUAGE_TOKENS = 100_000
+LANGUAGE_TOKENS = 50_000
 """Number of scored tokens of language modelling, from the beginning of the test split."""
 TIMED_BATCHES = 3
 """Number of batches, of short to long examples, whose time and FLOPs are measured."""
@@ -106,29 +106,30 @@ def evaluate_depths(
                 "seconds_per_token": seconds[budget],
             }
         )
-    sliced = representative(points, controller.full_depth)
-    slicings = {} if sliced is None else dict(task.slices("test"))
-    budget = None if sliced is None else DepthBudget(sliced["kind"], sliced["value"])  # type: ignore[arg-type]
-    return {
+    means = {budget: float(each.depth.mean()) for budget, each in found.items()}
+    sliced = representative(means, controller.full_depth)
+    slicings = dict(task.slices("test")) if sliced is not None else {}
+    section: AdaptiveDepth = {
         "full_depth": controller.full_depth,
         "adapts_by": controller.adapts_by,
         "points": points,
-        "sliced": None if budget is None or not slicings else {"kind": budget.kind, "value": budget.value},
-        "slices": [] if budget is None else _slices(slicings, chosen, found[budget]),
-        "calibration": [each._asdict() for each in controller.calibration()],  # type: ignore[misc]
+        "sliced": {"kind": sliced.kind, "value": sliced.value} if sliced is not None and slicings else None,
+        "slices": _slices(slicings, chosen, found[sliced]) if sliced is not None else [],
+        "calibration": [cast(DepthCalibration, each._asdict()) for each in controller.calibration()],
         "attempt": attempt,
     }
+    return section
 
 
-def representative(points: Sequence[DepthPoint], full_depth: int) -> DepthPoint | None:
-    """Return the point whose depths are stored by slice.
+def representative(depths: Mapping[DepthBudget, float], full_depth: int) -> DepthBudget | None:
+    """Return the budget whose depths are stored by slice, from the mean depth at each budget.
 
     It is the rule of the training; otherwise, of the thresholds, the one whose mean depth is closest to half of all
     layers. None if there is neither.
     """
-    trained = [point for point in points if point["kind"] == "trained"]
-    thresholds = [point for point in points if point["kind"] == "threshold"]
-    return min(trained or thresholds, key=lambda point: abs(point["mean_depth"] - (1 + full_depth) / 2), default=None)
+    trained = [budget for budget in depths if budget.kind == "trained"]
+    thresholds = [budget for budget in depths if budget.kind == "threshold"]
+    return min(trained or thresholds, key=lambda budget: abs(depths[budget] - (1 + full_depth) / 2), default=None)
 
 
 class _Measuring:

@@ -155,8 +155,13 @@ class Calm(EarlyExit):
         risks, n = losses.mean(0), len(losses)
         for tolerance in self.tolerances:
             count = int(accepted(risks, n, tolerance, self.failure))
-            found = (CANDIDATES[count - 1], float(risks[count - 1])) if count else (None, 0.0)
-            self.calibrated[tolerance] = DepthCalibration(tolerance, self.failure, *found, n)
+            self.calibrated[tolerance] = DepthCalibration(
+                tolerance,
+                self.failure,
+                threshold=CANDIDATES[count - 1] if count else None,
+                risk=float(risks[count - 1]) if count else 0.0,
+                n=n,
+            )
 
     def _example_losses(self, start: Callable[[Batch], Pass], batches: Iterable[Batch]) -> NDArray[np.float64]:
         """Return the losses (examples, candidates) of exits of whole examples, from one pass through all layers."""
@@ -263,8 +268,8 @@ def fit_balanced(features: Tensor, labels: Tensor, decay: float = 1e-4) -> tuple
         with torch.enable_grad():
             fit = F.binary_cross_entropy_with_logits(inputs @ weight + bias, targets, weight=balance)
             total = fit + decay * weight.square().sum()
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward()
         return total
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    optimizer.step(loss)
     return weight.detach(), bias.detach()

@@ -94,10 +94,11 @@ class DepthAdaptive(EarlyExit):
         # Not used by networks of one layer, which have no choice.
         outputs = 1 if classifier == "geometric" else self.depth
         count = 0 if self.depth == 1 else self.depth - 1 if classifier == "geometric" else 1
-        self.exits = nn.ModuleList(nn.Linear(self.width, outputs) for _ in range(count))
-        for layer in self.exits:
+        exits = [nn.Linear(self.width, outputs) for _ in range(count)]
+        for layer in exits:
             nn.init.zeros_(layer.weight)
             nn.init.zeros_(layer.bias)
+        self.exits = nn.ModuleList(exits)
 
     def training_losses(self, run: Pass, states: Sequence[Tensor], context: Context) -> Context:
         """Return the context with the losses of the layers or of the random paths, and that of the classifier."""

@@ -15,7 +15,7 @@ from ..heads.head_loss import mean_of_tokens
 from ..mixer import Context
 from .controller import OPTION, Controller, Pass, select_rows
 
-THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+THRESHOLDS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 
 
 class EarlyExit(Controller):

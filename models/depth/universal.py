@@ -96,7 +96,7 @@ class Universal(Controller):
             self.halt = nn.Linear(self.width, 1)
             nn.init.zeros_(self.halt.weight)
             nn.init.constant_(self.halt.bias, halting_bias)
-            self.halt.optimizer_hints = {name: {"lr_factor": HALTING_RATE} for name in ("weight", "bias")}
+            self.halt.optimizer_hints = {name: {"lr_factor": HALTING_RATE} for name in ("weight", "bias")}  # type: ignore[assignment]
 
     @property
     def full_depth(self) -> int:

@@ -14,6 +14,7 @@ from lra_bench.data.cache import Cache
 from lra_bench.evaluation import budgets
 from lra_bench.evaluation.budgets import evaluate_depths, representative
 from lra_bench.models.backbone import SequenceModel
+from lra_bench.models.depth import early_exit
 from lra_bench.profiling.flops import forward_flops
 from lra_bench.records.sections import AdaptiveDepth
 from lra_bench.records.values import check
@@ -154,10 +155,14 @@ def network(task, name, **options):
 
 
 @pytest.mark.parametrize("name", ["universal", "depth_adaptive", "calm"])
-def test_flops_of_exits_grow_with_the_layers(prepared, name):
+def test_flops_of_exits_grow_with_the_layers(name, monkeypatch, tmp_path):
     """Each layer adds the same number, and exits of examples cost what their layers cost."""
-    model = network(prepared, name, depth=1 if name == "universal" else 3)
-    found = evaluate_depths(model, prepared, HARDWARE, 64, forward_flops)
+    monkeypatch.setattr(budgets, "ROUNDS", 1)
+    monkeypatch.setattr(early_exit, "THRESHOLDS", (0.3, 0.6))
+    task = ListOps(rows={**ROWS, "test": 20}, window=[10, 30])
+    task.prepare(Cache(tmp_path))
+    model = network(task, name, depth=1 if name == "universal" else 3)
+    found = evaluate_depths(model, task, HARDWARE, 32, forward_flops)
     by_layer = {
         point["value"]: point["flops_per_token"] for point in found["points"] if point["kind"] in ("layers", "steps")
     }
@@ -176,6 +181,7 @@ def test_language_models_are_measured_on_windows(monkeypatch):
     dataset = datasets.Dataset.from_dict({"tokens": texts})
     task = SimpleNamespace(spec=SPEC, split=lambda name: dataset, slices=lambda split: {})
     monkeypatch.setattr(budgets, "LANGUAGE_TOKENS", 500)
+    monkeypatch.setattr(budgets, "ROUNDS", 1)
     found = evaluate_depths(network(task, "calm", depth=2), task, HARDWARE, 4, forward_flops)
     assert found["adapts_by"] == "token" and found["slices"] == [] and found["sliced"] is None
     assert {point["n"] >= 500 for point in found["points"]} == {True}
@@ -183,9 +189,8 @@ def test_language_models_are_measured_on_windows(monkeypatch):
 
 
 def test_depths_by_slice_are_those_of_the_middle_of_the_curve():
-    points = [{"kind": kind, "value": value, "mean_depth": depth} for kind, value, depth in (
-        ("layers", 2.0, 2.5), ("threshold", 0.1, 1.0), ("threshold", 0.2, 2.2), ("threshold", 0.3, 3.9),
-    )]  # fmt: skip
-    assert representative(points, 4)["value"] == 0.2
-    assert representative([*points, {"kind": "trained", "value": None, "mean_depth": 4.0}], 4)["kind"] == "trained"
-    assert representative(points[:1], 4) is None
+    depths = {DepthBudget("layers", 2.0): 2.5}
+    assert representative(depths, 4) is None
+    depths |= {DepthBudget("threshold", value): depth for value, depth in ((0.1, 1.0), (0.2, 2.2), (0.3, 3.9))}
+    assert representative(depths, 4).value == 0.2
+    assert representative({**depths, DepthBudget("trained"): 4.0}, 4).kind == "trained"

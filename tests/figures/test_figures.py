@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -25,7 +26,6 @@ from lra_bench.figures.score_vs_depth import COSTS
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import AdaptiveDepth
 from tests.support.record_factory import (
     LENGTHS,
     RATIOS,
@@ -119,7 +119,7 @@ def with_knobs(record: Record) -> Record:
     return record
 
 
-def make_depths(seed: int) -> AdaptiveDepth:
+def make_depths(seed: int) -> Any:
     """Return results of exits at each of four layers and at three thresholds, and depths of slices."""
     points = [
         {"kind": kind, "value": value, "n": 1000, "score": 0.2 + 0.05 * depth + 0.01 * seed, "loss": 2.0,

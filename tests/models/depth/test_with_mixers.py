@@ -46,7 +46,7 @@ def test_any_mixer_can_be_controlled(controller, mixer, kind, options):
     for budget in (None, DepthBudget("threshold", 0.5) if depth > 1 else DepthBudget("steps", 2.0)):
         logits, depths = evaluated(made, batch, budget)
         alone = [evaluated(made, batch.rows(row, row + 1), budget) for row in range(3)]
-        real = torch.arange(batch.width) < batch.lengths[:, None] if spec.per_token else torch.ones(3, dtype=bool)
+        real = torch.arange(batch.width) < batch.lengths[:, None] if spec.per_token else torch.ones(3, dtype=torch.bool)
         close(logits[real], torch.cat([each for each, _ in alone])[real], 1e-9)
         assert depths[real].min() >= 1 and depths.shape == batch.targets.shape
     output = made.train()(batch)
