@@ -36,6 +36,7 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(("train.steps", "train.batch_size", "train.evaluate_every"), AT_LEAST_ONE),
     **dict.fromkeys(("train.window", "train.validation_tokens"), AT_LEAST_ONE),
     "train.stop_at": BELOW_ONE,
+    "measure.memory_lengths": NOT_NEGATIVE,
     **dict.fromkeys(("backbone.depth", "backbone.width", "backbone.heads", "backbone.head_dim"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.ff_width", "backbone.readout_hidden"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),

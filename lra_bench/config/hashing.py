@@ -27,6 +27,7 @@ NOT_HASHED = (
 OFF: dict[tuple[str, str], Any] = {
     ("backbone", "short_convolution"): None,
     ("backbone", "hybrid"): {"every": None, "mixer": None},
+    ("position", "clamp"): None,
 }
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
 that cells of earlier records keep their keys."""
@@ -46,7 +47,7 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     for section, option in NOT_HASHED:
         covered[section].pop(option, None)
     for (section, option), value in OFF.items():
-        if covered[section].get(option) == value:
+        if option in covered[section] and covered[section][option] == value:
             del covered[section][option]
     if searches(config):
         covered["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result

@@ -285,6 +285,22 @@ class TestShaw:
 
 
 class TestTransformerXL:
+    def test_clamped_offsets_count_as_the_largest_one(self):
+        """Keys in the distance of the clamp and beyond have the same term apart from their content."""
+        plain, clamped = (make_position("transformer_xl", clamp=clamp).double() for clamp in (None, 5))
+        clamped.load_state_dict(plain.state_dict())
+        q, k, places = draw(2, 2, 12, 8), draw(2, 2, 1, 8, seed=1).expand(2, 2, 12, 8), torch.arange(12)
+        expected, found = (each.scores(q, k, places, places) for each in (plain, clamped))
+        offsets = places[:, None] - places
+        near = (offsets.abs() <= 5).expand_as(found)
+        same(found[near], expected[near])
+        for row in range(6, 12):
+            same(found[:, :, row, : row - 5], expected[:, :, row, row - 5 : row - 4].expand(2, 2, row - 5))
+        by_row = places + torch.tensor([[3], [40]])
+        same(clamped.scores(q, k, by_row, by_row), found)
+        with pytest.raises(UserError, match=r"position\.clamp=0"):
+            make_position("transformer_xl", clamp=0)
+
     def test_scores_depend_only_on_the_offset(self):
         position = make_position("transformer_xl").double()
         q, k, places = draw(1, 2, 30, 8), draw(1, 2, 30, 8, seed=1), torch.arange(30)
