@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -99,11 +100,14 @@ class Batch:
         targets: (B,), or (B, N) with ``NOT_SCORED`` (-100) at positions that are not scored.
         tokens: (B, N), or (B, 2, N) for two documents; int64.
         values: (B, N, C) float, for continuous inputs.
-        extra: Further tensors, batch first. Batches of a stream have ``extra["reset"]`` (B,) bool, true for examples
-            that begin a new document.
+        extra: Further tensors, batch first. Batches of rows of a split have ``row`` (B,), the index of each example or
+            document in the split, and ``start`` (B,), the position of its first token in the document. Batches of a
+            stream also have ``reset`` (B,) bool, true for examples that begin a new document.
         full: Whether no example is padded; None if unknown, to be treated as padded. If ``lengths`` are on the CPU, the
             constructor computes it and ignores the argument. Otherwise it keeps the argument, because reading
             ``lengths`` from a GPU would synchronise with it; ``to`` passes the value on.
+        host_lengths: ``lengths`` on the CPU, for functions that need the numbers on the host; None if unknown. Like
+            ``full``, it is set by the constructor if ``lengths`` are on the CPU, and otherwise passed on.
     """
 
     lengths: Tensor
@@ -112,10 +116,12 @@ class Batch:
     values: Tensor | None = None
     extra: Mapping[str, Tensor] = field(default_factory=dict)
     full: bool | None = None
+    host_lengths: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.lengths.device.type == "cpu":
             object.__setattr__(self, "full", bool((self.lengths == self.width).all()))
+            object.__setattr__(self, "host_lengths", self.lengths)
 
     @property
     def width(self) -> int:
@@ -137,7 +143,7 @@ class Batch:
         return int(self.lengths.shape[0])
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """Return a batch with the results of ``function`` for each tensor of this batch."""
+        """Return a batch with the results of ``function`` for each tensor of this batch except ``host_lengths``."""
         return Batch(
             lengths=function(self.lengths),
             targets=function(self.targets),
@@ -145,6 +151,7 @@ class Batch:
             values=None if self.values is None else function(self.values),
             extra={name: function(value) for name, value in self.extra.items()},
             full=self.full,
+            host_lengths=self.host_lengths,
         )
 
     def to(self, device: torch.device | str) -> Batch:
@@ -153,7 +160,8 @@ class Batch:
 
     def rows(self, start: int, stop: int) -> Batch:
         """Return examples ``start`` to ``stop`` (exclusive) as a new batch (a micro-batch)."""
-        return self._map(lambda tensor: tensor[start:stop])
+        host_lengths = None if self.host_lengths is None else self.host_lengths[start:stop]
+        return replace(self._map(lambda tensor: tensor[start:stop]), host_lengths=host_lengths)
 
 
 class Output(NamedTuple):
@@ -226,6 +234,35 @@ class Accelerable(Protocol):
 
 
 @runtime_checkable
+class Prepared(Protocol):
+    """A model that is prepared on the training split before training begins, or continues after an interruption."""
+
+    @property
+    def preparation_steps(self) -> int:
+        """Number of steps of the preparation, for its progress bar."""
+
+    def prepare(self, train: Any, fresh: bool, advance: Callable[[int], None]) -> None:
+        """Prepare the model.
+
+        Args:
+            train: The training split.
+            fresh: Whether training begins; otherwise the weights are those of a checkpoint.
+            advance: Function to call with the number of steps done since the last call.
+        """
+
+
+@runtime_checkable
+class Finished(Protocol):
+    """A model that collects data after training, and uses it in later forward passes outside training."""
+
+    def finish(self, train: Any, validation: Any) -> None:
+        """Collect data from the training and validation splits; called once with the best weights."""
+
+    def finish_for_benchmark(self) -> None:
+        """Fill what ``finish`` collects with random values of the same size, for the step benchmark."""
+
+
+@runtime_checkable
 class Readable(Protocol):
     """A model that can read a sequence in parts, passing on a memory, for the measurement of its inference state."""
 
@@ -242,6 +279,66 @@ class Readable(Protocol):
         Returns:
             The hidden states (B, N, E), equal to those of the whole sequence read at once; and the memory, a pytree of
             all tensors that are needed to read on.
+        """
+
+
+class DepthBudget(NamedTuple):
+    """A limit of the depth at which a trained model is evaluated.
+
+    Attributes:
+        kind: ``trained`` (the rule with which the model was trained), ``layers`` (an exit at a layer), ``steps`` (a
+            largest number of steps of a shared block), ``threshold`` (an exit at a confidence) or ``calibrated`` (an
+            exit at the confidence that was calibrated for a tolerance).
+        value: Number of layers or steps, threshold or tolerance; None for ``trained``.
+    """
+
+    kind: Literal["trained", "layers", "steps", "threshold", "calibrated"]
+    value: float | None = None
+
+
+class DepthCalibration(NamedTuple):
+    """A threshold that was chosen such that the expected loss of exits is at most a tolerance.
+
+    Attributes:
+        tolerance: The tolerance.
+        failure: Probability over the calibration examples with which the expected loss may be larger.
+        threshold: The threshold; None if none was accepted, so that all layers are used.
+        risk: Mean loss over the calibration examples.
+        n: Number of calibration examples.
+    """
+
+    tolerance: float
+    failure: float
+    threshold: float | None
+    risk: float
+    n: int
+
+
+@runtime_checkable
+class DepthController(Protocol):
+    """A module that decides through how many layers each token or example passes, and can be told to use fewer."""
+
+    @property
+    def full_depth(self) -> int:
+        """Largest number of layers that a token passes through in training."""
+
+    @property
+    def adapts_by(self) -> str:
+        """What has a depth of its own: ``token`` or ``example``."""
+
+    def depth_budgets(self) -> Sequence[DepthBudget]:
+        """Return the budgets at which the trained model can be evaluated."""
+
+    def calibration(self) -> Sequence[DepthCalibration]:
+        """Return the thresholds that were calibrated after training; empty if there are none."""
+
+    def at_budget(self, budget: DepthBudget | None) -> AbstractContextManager[None]:
+        """Evaluate at a budget inside the context; None is the depth at which the model is tested."""
+
+    def recording(self) -> AbstractContextManager[list[Tensor]]:
+        """Yield a list to which every forward pass in evaluation mode appends the number of layers of its targets.
+
+        (B,), for examples with one target the mean over their tokens, or (B, N) if every token is scored.
         """
 
 
@@ -312,6 +409,10 @@ class Capability:
             return f"{name} has no bidirectional form, which {needed} needs"
         return None
 
+    def sourced(self, other: Capability) -> Capability:
+        """Return these capabilities with family, paper and authors' code of another system, which is built on this."""
+        return replace(self, family=other.family, paper=other.paper, arxiv=other.arxiv, code=other.code)
+
     def combined(self, other: Capability) -> Capability:
         """Return the capabilities of a system that uses both in different layers; source and family are those of self.
 
@@ -381,6 +482,22 @@ class Slicing(NamedTuple):
 
     labels: Sequence[str]
     label_of: NDArray[Any]
+
+
+class TaskScore(NamedTuple):
+    """A score that a task computed itself, such as the success rate of roll-outs.
+
+    Attributes:
+        score: The score, in the unit of ``spec.metric``. An accuracy is the share of successes in ``n`` independent
+            trials, from which the harness computes Wilson's interval.
+        n: Number of trials.
+        parts: Scores under other conditions, each of ``n`` trials, by what they depend on and by condition. They are
+            stored as slices of the record.
+    """
+
+    score: float
+    n: int
+    parts: Mapping[str, Mapping[str, float]] = {}
 
 
 class DataCache(Protocol):
@@ -572,14 +689,28 @@ class Task(ABC):
         """
         return None
 
-    def score(self, model: torch.nn.Module) -> Mapping[str, float] | None:
-        """Return the test score, for tasks whose score is not computed from predictions and targets.
+    def score(
+        self,
+        model: torch.nn.Module,
+        *,
+        length: int | None = None,
+        variant: str | None = None,
+        seed: int = 0,
+        batch_size: int = 32,
+    ) -> TaskScore | None:
+        """Return the score of a model, for tasks whose score is not computed from predictions and targets.
+
+        It is called after the evaluation of the test split and of the split of every other length, and replaces its
+        score, but not its loss.
 
         Args:
             model: The trained model, on its device and in evaluation mode.
+            length: As in ``split``.
+            variant: As in ``split``.
+            seed: Seed of random draws, such as those of the episodes of roll-outs.
+            batch_size: Number of sequences to run at once; it must not affect the score.
 
         Returns:
-            The score under the metric's name, optionally with ``low`` and ``high`` of its 95 % confidence interval.
-            None if the harness computes the score from predictions and targets.
+            The score, or None if the harness computes it from predictions and targets.
         """
         return None

@@ -9,22 +9,30 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lra_bench.build import build
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 
 from .batch_norm import normalised
 from .block import Block, norm_layer
 from .canon_layer import Preceded
-from .embedding import DEVIATION, embedding
+from .depth.controller import Controller, Pass, position_signal
+from .embedding import DEVIATION
+from .funnel import check_funnel, pool_pairs
 from .hybrid import arrange
 from .kernels.dropout import Dropout
-from .layers import add_convolutions, build_block, build_mixers, check_reversible
+from .layer_mix import LayerMix
+from .layers import add_convolutions, add_gates, build_block, build_mixers, check_reversible, distinct_layers
 from .limits import length_refusal, restricts_from, runs_causally
 from .mixer import Context, Mixer, Padding, name_modules
-from .parameters import parameter_count, projections
+from .networks import Networks
+from .output_heads import output_layers
+from .parameters import inactive_parameter_count, parameter_count, projections
 from .positions.of_network import network_position
 from .prefix import with_prefix
 from .readout import PAIR_FEATURES, POOLINGS, Head, pool
+from .residual import PLAIN, check_residual, initialise_fixup
 from .reversible import run_reversibly
+from .token_embedding import token_embedding
 
 PROJECTION_INITS = ("xavier", "fan_in")
 
@@ -63,8 +71,8 @@ class SequenceModel(nn.Module):
             task scores every token.
         readout_activation: Activation of the output head; by default ``activation``.
         readout_dropout: Dropout probability in the output head; by default ``dropout``.
-        norm: ``layer`` (LayerNorm), ``rms`` (RMSNorm), ``scale`` (RMSNorm with one learned scale for all features) or
-            ``batch`` (batch normalisation).
+        norm: ``layer`` (LayerNorm), ``rms`` (RMSNorm), ``scale`` (RMSNorm with one learned scale for all features),
+            ``batch`` (batch normalisation) or ``none``.
         norm_place: ``pre`` (before each mixer and feed-forward network, and after the last block) or ``post`` (after
             each residual sum).
         activation: Activation of the feed-forward networks.
@@ -85,6 +93,25 @@ class SequenceModel(nn.Module):
         hybrid: ``every`` and ``mixer``: in every ``every``-th layer, counted from 1, the configuration node ``mixer``
             replaces that of the model; by default full softmax attention. ``every`` is None if all layers have the
             mixer of the model. The network passes memory from batch to batch only if both mixers have one.
+        residual: ``add`` (x + F(x)), ``rezero`` (x + α F(x) with a learned scalar, initially 0) or ``fixup`` (learned
+            scalars around F, whose layers are initialised such that F is 0).
+        block: ``residual`` (``Block``) or ``evolved`` (``EvolvedBlock``).
+        share_every: Number of layers with their own weights, which are reused in the same order; 1 for the same weights
+            in all layers, None for different weights.
+        embedding: ``rank``, ``cutoffs``, ``factor`` and ``tied``, see ``token_embedding``; by default one table.
+        output: ``kind``, ``components``, ``cutoffs`` and ``factor``, see ``output_layers``; by default a linear layer.
+        token_order: Token ids from the most frequent one on, for ``cutoffs``; other ids follow in their order.
+        experts: Options of ``Experts``, and ``every``: every ``every``-th layer, counted from 1, has experts as its
+            feed-forward network. ``ff_width`` is the hidden width of an expert, by default that of the networks divided
+            by ``top_k``. ``count`` is None for no experts.
+        product_keys: Options of ``ProductKeyMemory``, and ``layer``: the layer, counted from 1, that has it in place of
+            a feed-forward network, None for none.
+        mix_layers: Whether the head receives a learned sum of the states of all layers (``LayerMix``).
+        funnel: Number of blocks of equally many layers, between which pairs of neighbouring tokens are averaged
+            (``pool_pairs``). None for no pooling.
+        gate: Kind of the gates in place of the residual sums, as in GTrXL (``gate.GatedResidual``); None for sums.
+        controller: Configuration node of a depth controller (``models/depth``), which runs the blocks and passes no
+            memory from batch to batch. None if every token passes through every layer.
     """
 
     revision: ClassVar[int] = 1
@@ -128,6 +155,18 @@ class SequenceModel(nn.Module):
         feed_forward: bool = True,
         short_convolution: int | None = None,
         hybrid: Mapping[str, Any] | None = None,
+        residual: str = PLAIN,
+        block: str = "residual",
+        share_every: int | None = None,
+        embedding: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+        token_order: Sequence[int] | None = None,
+        experts: Mapping[str, Any] | None = None,
+        product_keys: Mapping[str, Any] | None = None,
+        mix_layers: bool = False,
+        funnel: int | None = None,
+        gate: str | None = None,
+        controller: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
@@ -149,7 +188,7 @@ class SequenceModel(nn.Module):
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         layers = arrange(mixer, hybrid, depth)
         self.capability: Capability = layers.capability
-        if short_convolution is not None:
+        if short_convolution is not None or block != "residual" or funnel is not None:
             self.capability = replace(self.capability, equivariant=False)
         self.requested_causal = causal
         self.causal = runs_causally(spec, self.capability) if causal is None else causal
@@ -161,7 +200,7 @@ class SequenceModel(nn.Module):
                 "backbone.pooling=mean or last"
             )
 
-        self.embedding = embedding(spec, width, embedding_scale)
+        self.embedding = token_embedding(spec, width, embedding_scale, embedding, token_order)
         self.cls = nn.Parameter(torch.randn(width) * cls_scale) if with_cls else None
         self.position = network_position(
             position,
@@ -186,24 +225,20 @@ class SequenceModel(nn.Module):
             # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
         }
-        self.blocks = nn.ModuleList(
-            build_block(
-                each,
-                width,
-                ff_width if feed_forward else None,
-                activation=activation,
-                norm=norm,
-                place=norm_place,
-                dropout=dropout,
-                chunks=feed_forward_chunks,
-            )
-            for each in build_mixers(layers, common, head_dim, attention_bias)
-        )
-        self.remembers = self.capability.memory and self.causal
-        self.reversible = reversible
+        self.depth, self.funnel, self.reversible, self.convolves = depth, funnel, reversible, block == "evolved"
+        self.remembers = self.capability.memory and self.causal and controller is None and not self.convolves
+        hidden = ff_width if feed_forward else None
+        networks = Networks(width, hidden, activation, dropout, feed_forward_chunks, experts, product_keys)
+        networks.check(depth)
+        check_residual(residual, norm, norm_place, layers.kinds)
+        check_funnel(funnel, depth, spec, self.causal, reversible or mix_layers, layers.kinds)
         if reversible:
-            for kind in layers.kinds:
-                check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
+            others = mix_layers or self.convolves or networks.has_experts
+            check_reversible(layers.kinds, norm, norm_place, feed_forward, self.remembers, others)
+        self.blocks = nn.ModuleList(
+            build_block(each, networks, kind=block, norm=norm, place=norm_place, residual=residual)
+            for each in build_mixers(distinct_layers(layers, share_every, norm), common, head_dim, attention_bias)
+        )
         # With memory, positions continue from batch to batch of a stream, so every position must be supported.
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
@@ -215,6 +250,7 @@ class SequenceModel(nn.Module):
             readout_activation or activation,
             dropout if readout_dropout is None else readout_dropout,
             pair_features,
+            output_layers(spec, width, output, self.embedding if (embedding or {}).get("tied") else None, token_order),
         )
         if projection_init == "fan_in":
             for layer in projections(self):
@@ -222,6 +258,19 @@ class SequenceModel(nn.Module):
         if short_convolution is not None:
             # Created last, so that the other initial weights are those of the same model without convolution.
             add_convolutions(self.blocks, width, short_convolution, self.causal)
+        if gate is not None:
+            add_gates(self.blocks, width, gate, norm_place, reversible, residual)  # after the other weights, as above
+        self.mix = LayerMix(depth) if mix_layers else None
+        if residual == "fixup":
+            initialise_fixup(self.blocks, depth * (1 + feed_forward))
+        self.controller: Controller | None = None
+        if controller is not None:
+            if mix_layers or funnel is not None:
+                raise UserError("model.controller: is not supported with backbone.mix_layers and backbone.funnel")
+            of_network = {"spec": spec, "width": width, "depth": depth, "causal": self.causal}
+            refused = {"mixers": layers.kinds, "norm": norm, "reversible": reversible}
+            self.controller = build(controller, Controller, "model.controller", **of_network, **refused)
+            self.capability = replace(self.capability.sourced(self.controller.spec), memory=False)
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
@@ -232,10 +281,11 @@ class SequenceModel(nn.Module):
         not support the length.
         """
         x, context, memory = self._run(batch, memory)
-        features = (
-            x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
-        )
-        return Output(self.head(features), context.losses, memory, context.statistics)
+        return Output(self.head(self._pooled(x, context)), context.losses, memory, context.statistics)
+
+    def _pooled(self, x: Tensor, context: Context) -> Tensor:
+        """Return the inputs of the head for normalised hidden states x (B, P + N, E)."""
+        return x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
 
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states of the tokens after the last block and the final norm.
@@ -249,8 +299,12 @@ class SequenceModel(nn.Module):
         """Return why ``read`` does not support this network, None if it does."""
         if not self.causal:
             return "the model is bidirectional"
+        if self.controller is not None:
+            return f"{type(self.controller).__name__} gives tokens different depths"
         if self.reversible:
             return "reversible blocks have no memory"
+        if self.convolves:
+            return "blocks of the Evolved Transformer have no step form"
         if type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows:
             return f"{type(self.mixers[0]).__name__} adds rows in front of the tokens"
         if self.position.depends_on_length:
@@ -277,7 +331,7 @@ class SequenceModel(nn.Module):
 
         0 and None as in ``Mixer.restricts_from``; the result is None if all layers return None.
         """
-        return restricts_from(self.mixers, self.cls is not None)
+        return 0 if self.funnel else restricts_from(self.mixers, self.cls is not None)
 
     def supports(self, spec: TaskSpec) -> str | None:
         """Return the reason why the mixer does not support the direction of the task, None if it does."""
@@ -291,14 +345,19 @@ class SequenceModel(nn.Module):
         return length_refusal(self.mixers, self.max_length, length) or self.position.supports_length(length)
 
     @property
+    def layers(self) -> list[nn.Module]:
+        """Block of each layer; layers that share weights have the same block."""
+        return [self.blocks[layer % len(self.blocks)] for layer in range(self.depth)]
+
+    @property
     def mixers(self) -> list[Mixer]:
-        """Mixers of all layers."""
+        """Mixers of all layers that have their own weights."""
         return [block.mixer if isinstance(block, Block | Preceded) else block for block in self.blocks]  # type: ignore[misc]
 
     @property
     def shards(self) -> list[nn.Module]:
-        """Blocks whose weights are used only in their own forward pass, so that they can be sharded."""
-        if self.reversible:
+        """Blocks whose weights are used only in one forward pass, their own, so that they can be sharded."""
+        if self.reversible or self.controller is not None or self.depth > len(self.blocks):
             return []
         # The backbone calls prefix_rows of the first mixer outside the forward pass of its block.
         has_prefix = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
@@ -308,7 +367,7 @@ class SequenceModel(nn.Module):
         """Return the number of parameters in total and by part.
 
         ``body`` are the parameters that are in no other part (embeddings, positions, head). ``body_active`` are those
-        of them that one token uses; here all.
+        of them that one token uses: all except those of experts and values of a memory that it does not select.
         """
         parts = {
             "embeddings": parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
@@ -317,7 +376,41 @@ class SequenceModel(nn.Module):
         }
         total = parameter_count(self)
         body = total - sum(parts.values())
-        return {"total": total, "body": body, "body_active": body, **parts}
+        return {"total": total, "body": body, "body_active": body - inactive_parameter_count(self), **parts}
+
+    def _embed(self, batch: Batch, memory: Any, remembers: bool) -> tuple[Tensor, Context, Tensor | None]:
+        """Return the inputs (B, P + N, E) of the first block, its context, and the tokens of the stream so far, (B,).
+
+        P is the number of prefix positions. The number of tokens includes those of the batch; it is None if the model
+        has no memory.
+        """
+        inputs, lengths = batch.inputs, batch.lengths
+        # Pairs of documents: both documents of a pair become adjacent sequences.
+        if lengths.dim() == 2:
+            inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
+        if reason := self.supports_length(inputs.shape[1]):
+            raise UserError(reason)
+        if remembers:
+            before = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
+            positions = before[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
+            seen = before + lengths
+        else:
+            seen, positions = None, self.position.places(inputs.shape[1], inputs.device)
+        x = self.embedding(inputs)
+        if "embed" in self.position.hooks:
+            x = self.position.embed(x, positions)
+        x = self.drop(x)
+        padding = None
+        if not batch.full:
+            host = None if batch.host_lengths is None else batch.host_lengths.flatten()
+            padding = Padding.from_lengths(lengths, inputs.shape[1], host)
+        if padding is not None:
+            x = padding.zero(x)
+        context = Context(
+            padding, positions, grid=self.spec.grid, keeps_memory=remembers, train_length=self.spec.train_length
+        )
+        x, context = with_prefix(x, context, lengths, self.mixers[0], self.cls)
+        return x, context, seen
 
     def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
         """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.
@@ -326,37 +419,51 @@ class SequenceModel(nn.Module):
             The hidden states (B, P + N, E) with P prefix positions; the context after the last block; the memory for
             the next batch of a stream, None if the model has none.
         """
-        inputs, lengths, remembers = batch.inputs, batch.lengths, self.remembers or keeps_memory
-        # Pairs of documents: both documents of a pair become adjacent sequences.
-        if lengths.dim() == 2:
-            inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
-        if reason := self.supports_length(inputs.shape[1]):
-            raise UserError(reason)
-        if remembers:
-            seen = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
-            positions = seen[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
-        else:
-            positions = self.position.places(inputs.shape[1], inputs.device)
-        x = self.embedding(inputs)
-        if "embed" in self.position.hooks:
-            x = self.position.embed(x, positions)
-        x = self.drop(x)
-        padding = None if batch.full else Padding.from_lengths(lengths, inputs.shape[1])
-        if padding is not None:
-            x = padding.zero(x)
-        context = Context(
-            padding, positions, grid=self.spec.grid, keeps_memory=remembers, train_length=self.spec.train_length
-        )
-        x, context = with_prefix(x, context, lengths, self.mixers[0], self.cls)
-
-        if self.reversible:
-            x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
+        remembers = self.remembers or keeps_memory
+        x, context, seen = self._embed(batch, memory, remembers)
+        if self.controller is not None:
+            x, context = self.controller(self._pass(batch, x, context))
             return *normalised(self.norm, x, context), None
-        layer_memories = []
-        for layer, block in enumerate(self.blocks):
+        if self.reversible:
+            x, context = run_reversibly(self.layers, x, context)  # type: ignore[arg-type]
+            return *normalised(self.norm, x, context), None
+        layer_memories, states = [], [x]
+        for layer, block in enumerate(self.layers):
+            if self.funnel and layer and layer % (self.depth // self.funnel) == 0:
+                x, context = pool_pairs(x, context)
             layer_memory = memory["layers"][layer] if remembers and memory is not None else None
             x, context = block(x, context.replace(depth=layer, memory=layer_memory))
             layer_memories.append(context.memory)
-        # "seen" is the number of tokens of the stream so far, (B,).
-        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if remembers else None
+            if self.mix is not None:
+                states.append(x)
+        if self.mix is not None:
+            x = self.mix(states)
+        new_memory = None if seen is None else {"seen": seen, "layers": tuple(layer_memories)}
         return *normalised(self.norm, x, context), new_memory
+
+    def finish(self, train: Any, validation: Any) -> None:
+        """Prepare the evaluation of the trained network: calibrate the exits of its controller, if it has one.
+
+        Args:
+            train: Examples of the training split, a ``Rows`` of ``lra_bench.data.batches``.
+            validation: Examples of the validation split.
+        """
+        if self.controller is None:
+            return
+        training, device = self.training, next(self.parameters()).device
+        self.eval()
+        with torch.no_grad():
+            self.controller.finish(
+                lambda batch: self._pass(batch, *self._embed(batch, None, False)[:2]), train, validation, device
+            )
+        self.train(training)
+
+    def _pass(self, batch: Batch, x: Tensor, context: Context) -> Pass:
+        """Return the inputs of the controller."""
+
+        def features(x: Tensor, context: Context) -> Tensor:
+            x, context = normalised(self.norm, x, context)
+            return self._pooled(x, context)
+
+        signal = position_signal(self.position, x, context)
+        return Pass(self.layers, x, context, signal, features, self.head, batch.targets)

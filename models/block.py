@@ -12,8 +12,10 @@ from lra_bench.contracts import UserError
 
 from .batch_norm import BatchNorm, normalised
 from .canon_layer import CanonLayer
+from .experts import Experts
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer
+from .residual import PLAIN, branch_scalars
 from .scale_norm import ScaleNorm
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -21,6 +23,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "rms": nn.RMSNorm,
     "scale": ScaleNorm,
     "batch": BatchNorm,
+    "none": lambda width: nn.Identity(),
 }
 PLACES = ("pre", "post")
 
@@ -47,6 +50,7 @@ class Block(nn.Module):
         dropout: Dropout probability at the output of each branch, except that of a mixer with ``drops_output``.
         chunks: Number of chunks of the sequence that the feed-forward network processes sequentially.
         convolution: Canon layer between the norm and the mixer, or None.
+        residual: Learned scalars of both branches, a key of ``residual.RESIDUALS``.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Block(nn.Module):
         dropout: float,
         chunks: int = 1,
         convolution: CanonLayer | None = None,
+        residual: str = PLAIN,
     ) -> None:
         super().__init__()
         if place not in PLACES:
@@ -71,16 +76,21 @@ class Block(nn.Module):
         self.mixer_norm = norm_layer(norm, width)
         self.feed_forward_norm = None if feed_forward is None else norm_layer(norm, width)
         self.convolution = convolution
+        # Set by ``add_gates``; None for residual sums.
+        self.mixer_gate: nn.Module | None = None
+        self.feed_forward_gate: nn.Module | None = None
         self.drop = Dropout(dropout)
+        self.mixer_scalars = branch_scalars(residual)
+        self.feed_forward_scalars = None if feed_forward is None else branch_scalars(residual)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return x (B, N, E) after all branches, with the context updated by the mixer and the norms."""
         y, context = self.mix(x, context)
-        x, context = self._residual(self.mixer_norm, x + y, context)
+        x, context = self._residual(self.mixer_norm, _joined(self.mixer_gate, x, y), context)
         if self.feed_forward_norm is None:
             return x, context
         y, context = self.transform(x, context)
-        return self._residual(self.feed_forward_norm, x + y, context)
+        return self._residual(self.feed_forward_norm, _joined(self.feed_forward_gate, x, y), context)
 
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return the output of the mixer branch, (B, N, E), and the context; the caller adds the output to x.
@@ -92,11 +102,13 @@ class Block(nn.Module):
         if self.pre:
             # ``BatchNorm`` needs the padding in the context and adds its statistics to it; other norms leave it as is.
             x, context = normalised(self.mixer_norm, x, context)
+        x = self.mixer_scalars.before(x)
         if self.convolution is None:
             y, context = self.mixer(x, context)
         else:
             y, context = self.convolution.then(self.mixer, x, context)
-        return y if self.mixer.drops_output else self.drop(y), context.replace(residual=None)
+        y = self.mixer_scalars.after(y if self.mixer.drops_output else self.drop(y))
+        return y, context.replace(residual=None)
 
     def transform(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return the output of the feed-forward branch, (B, N, E), and the context; the caller adds the output to x.
@@ -104,13 +116,24 @@ class Block(nn.Module):
         As ``mix``, with the feed-forward network. Must not be called if the block has none.
         """
         assert self.feed_forward is not None and self.feed_forward_norm is not None
+        assert self.feed_forward_scalars is not None
         if self.pre:
             x, context = normalised(self.feed_forward_norm, x, context)
-        return self.drop(in_chunks(self.feed_forward, x, self.chunks)), context
+        x = self.feed_forward_scalars.before(x)
+        if isinstance(self.feed_forward, Experts):
+            y, context = self.feed_forward(x, context)
+        else:
+            y = in_chunks(self.feed_forward, x, self.chunks)
+        return self.feed_forward_scalars.after(self.drop(y)), context
 
     def _residual(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return the residual sum ``total``, normalised if the norm is placed after it, and the context."""
+        """Return ``total``, stream and branch joined, normalised if the norm is placed after it, and the context."""
         return (total, context) if self.pre else normalised(norm, total, context)
+
+
+def _joined(gate: nn.Module | None, x: Tensor, y: Tensor) -> Tensor:
+    """Return x + y, or the gate of the residual stream x and the output y of a branch."""
+    return x + y if gate is None else gate(x, y)
 
 
 def in_chunks(network: nn.Module, x: Tensor, chunks: int) -> Tensor:

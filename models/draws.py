@@ -56,7 +56,10 @@ class RandomDirections(HeadMixer):
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
         """Sample new directions every ``redraw_every`` steps."""
         if self.redraw_every and (step + 1) % self.redraw_every == 0:
-            self.directions.copy_(self._sample(step + 1))
+            sample = self._sample(step + 1)
+            if self.directions.device.type == "cuda":
+                sample = sample.pin_memory()  # otherwise the host waits for the copy
+            self.directions.copy_(sample, non_blocking=True)
 
     def _sample(self, step: int) -> Tensor:
         return self.draw(generator_of(self.draws, self.seed, self.layer, step)).to(torch.get_default_dtype())

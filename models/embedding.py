@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from lra_bench.contracts import TaskSpec
@@ -29,3 +30,9 @@ def embedding(spec: TaskSpec, width: int, scale: float = DEVIATION) -> nn.Module
     nn.init.normal_(layer.weight, std=scale)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def product_factors(rows: int, rank: int, width: int, scale: float) -> tuple[nn.Parameter, nn.Parameter]:
+    """Return normal factors (rows, rank) and (rank, width) whose product has the standard deviation ``scale``."""
+    deviation = scale**0.5 * rank**-0.25
+    return nn.Parameter(torch.randn(rows, rank) * deviation), nn.Parameter(torch.randn(rank, width) * deviation)

@@ -15,8 +15,18 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
     "relu": nn.ReLU,
     "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "selu": nn.SELU,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
 }
-GATED: dict[str, Callable[[], nn.Module]] = {"swiglu": nn.SiLU, "geglu": nn.GELU, "reglu": nn.ReLU}
+GATED: dict[str, Callable[[], nn.Module]] = {
+    "swiglu": nn.SiLU,
+    "geglu": nn.GELU,
+    "reglu": nn.ReLU,
+    "glu": nn.Sigmoid,
+    "liglu": nn.Identity,
+}
 
 
 class Gate(nn.Module):
@@ -43,6 +53,11 @@ def activation(name: str, option: str = "backbone.activation") -> nn.Module:
     if name not in ACTIVATIONS:
         raise UserError(f"{option}={name}: must be one of {', '.join([*ACTIVATIONS, *GATED])}")
     return ACTIVATIONS[name]()
+
+
+def inner_width(hidden: int, kind: str) -> int:
+    """Return the hidden width of an activation ``kind``: 2/3 of ``hidden`` for gated ones, otherwise ``hidden``."""
+    return max(1, round(hidden * 2 / 3)) if kind in GATED else hidden
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
@@ -81,7 +96,7 @@ class FeedForward(nn.Sequential):
         layers: list[nn.Module] = []
         inputs = width
         for size in [hidden] if isinstance(hidden, int) else hidden:
-            inner = max(1, round(size * 2 / 3)) if kind in GATED else size
+            inner = inner_width(size, kind)
             before = linear(inputs, 2 * inner if kind in GATED else inner)
             layers += [before, activation(kind, option), Dropout(dropout)]
             inputs = inner

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -12,9 +13,14 @@ from lra_bench.contracts import UserError
 
 from .block import Block
 from .canon_layer import CanonLayer, Preceded
-from .feedforward import FeedForward
+from .evolved import EvolvedBlock
+from .gate import GatedResidual
 from .hybrid import Layers
 from .mixer import Mixer
+from .networks import Networks
+from .residual import PLAIN
+
+BLOCKS = ("residual", "evolved")
 
 
 def build_mixers(
@@ -34,26 +40,52 @@ def build_mixers(
     ]
 
 
-def build_block(
-    mixer: Mixer,
-    width: int,
-    ff_width: int | None,
-    *,
-    activation: str,
-    norm: str,
-    place: str,
-    dropout: float,
-    chunks: int,
-) -> nn.Module:
+def build_block(mixer: Mixer, networks: Networks, *, kind: str, norm: str, place: str, residual: str) -> nn.Module:
     """Return the block around ``mixer``, or the mixer itself if it replaces the block.
 
-    ``ff_width`` is the hidden width of the feed-forward network, None for a block without one; the other arguments are
-    those of ``Block`` and ``FeedForward``.
+    ``kind`` is a key of ``BLOCKS``; the other arguments are those of ``Block`` and the options of its feed-forward
+    network. Raises ``UserError`` if one is wrong.
     """
+    if kind not in BLOCKS:
+        raise UserError(f"backbone.block={kind}: must be one of {', '.join(BLOCKS)}")
+    if kind == "evolved" and residual == "fixup":
+        raise UserError("backbone.residual=fixup: is not defined for backbone.block=evolved; set residual=rezero")
     if mixer.spec.block == "self_contained":
+        if kind != "residual":
+            raise UserError(f"backbone.block={kind}: {type(mixer).__name__} replaces the whole block; leave it out")
         return mixer
-    feed_forward = None if ff_width is None else FeedForward(width, ff_width, activation, dropout)
-    return Block(mixer, feed_forward, width, norm=norm, place=place, dropout=dropout, chunks=chunks)
+    build_kind = partial(EvolvedBlock, causal=mixer.causal) if kind == "evolved" else Block
+    return build_kind(
+        mixer,
+        networks.build(mixer.layer),
+        networks.width,
+        norm=norm,
+        place=place,
+        dropout=networks.dropout,
+        chunks=networks.chunks,
+        residual=residual,
+    )
+
+
+def distinct_layers(layers: Layers, share_every: int | None, norm: str) -> Layers:
+    """Return the layers that have their own weights: the first ``share_every``, or all of them if it is None.
+
+    Layer i, counted from 0, has the weights of layer i mod ``share_every`` (Lan et al. 2019, arXiv 1909.11942, with 1).
+    Raises ``UserError`` if layers with the same weights have different mixers, or the first layer differs from others.
+    """
+    if share_every is None:
+        return layers
+    option, depth = f"backbone.share_every={share_every}", len(layers.nodes)
+    if not 1 <= share_every < depth:
+        raise UserError(f"{option}: must be at least 1 and below the number of layers, backbone.depth={depth}")
+    if any(node != layers.nodes[layer % share_every] for layer, node in enumerate(layers.nodes)):
+        raise UserError(f"{option}: layers that share weights have different mixers; set a multiple of hybrid.every")
+    if norm == "batch":
+        raise UserError(f"{option}: each layer needs its own batch statistics; set backbone.norm=layer")
+    for kind in layers.kinds:
+        if kind.spec.carries:
+            raise UserError(f"{option}: {kind.__name__} passes values from its first layer to others; leave it out")
+    return Layers(layers.nodes[:share_every], layers.options[:share_every], layers.kinds[:share_every])
 
 
 def add_convolutions(blocks: nn.ModuleList, width: int, size: int, causal: bool) -> None:
@@ -66,16 +98,46 @@ def add_convolutions(blocks: nn.ModuleList, width: int, size: int, causal: bool)
             blocks[number] = Preceded(block, convolution)  # type: ignore[arg-type]
 
 
-def check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forward: bool, remembers: bool) -> None:
-    """Raise ``UserError`` if the blocks cannot be run as reversible blocks."""
+def add_gates(blocks: nn.ModuleList, width: int, kind: str, norm_place: str, reversible: bool, residual: str) -> None:
+    """Replace the residual sums of every block by gates of ``kind``; raise ``UserError`` if that is not possible."""
+    option = f"backbone.gate={kind}"
+    if residual != PLAIN or any(isinstance(block, EvolvedBlock) for block in blocks):
+        raise UserError(f"{option}: is not supported with other residual sums; leave out residual and block")
+    if norm_place != "pre":
+        raise UserError(f"{option}: gates need the norm in front of each branch; set backbone.norm_place=pre")
+    if reversible:
+        raise UserError(f"{option}: reversible blocks are residual sums; set backbone.reversible=false")
+    for block in blocks:
+        if not isinstance(block, Block):
+            name = type(block.mixer if isinstance(block, Preceded) else block).__name__
+            raise UserError(f"{option}: {name} replaces the whole block and has no residual sums")
+        block.mixer_gate = GatedResidual(kind, width)
+        if block.feed_forward is not None:
+            block.feed_forward_gate = GatedResidual(kind, width)
+
+
+def check_reversible(
+    kinds: Iterable[type[Mixer]], norm: str, norm_place: str, feed_forward: bool, remembers: bool, others: bool
+) -> None:
+    """Raise ``UserError`` if the blocks cannot be run as reversible blocks.
+
+    ``others`` tells whether an option is set that reversible blocks do not support with any mixer.
+    """
     reasons = {
-        f"{kind.__name__} replaces the whole block and has no residual branches": kind.spec.block == "self_contained",
-        f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
-        f"{kind.__name__} has memory": remembers,
         "a norm after the residual sum cannot be inverted (set backbone.norm_place=pre)": norm_place != "pre",
         "batch statistics would be accumulated twice (set backbone.norm=layer)": norm == "batch",
         "the second residual branch needs feed-forward networks (set backbone.feed_forward=true)": not feed_forward,
+        "is not supported with experts, mix_layers and block=evolved": others,
     }
+    for kind in reversed(tuple(kinds)):
+        reasons = {
+            f"{kind.__name__} replaces the whole block and has no residual branches": (
+                kind.spec.block == "self_contained"
+            ),
+            f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
+            f"{kind.__name__} has memory": remembers,
+            **reasons,
+        }
     for reason, applies in reasons.items():
         if applies:
             raise UserError(f"backbone.reversible=true: {reason}")

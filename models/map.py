@@ -38,6 +38,7 @@ The systems share these files:
 - `backbone.py`: the network around a mixer, from the token embeddings to the logits. Its parts are `embedding.py`,
   `block.py`, `feedforward.py` and `readout.py`.
 - `canon_layer.py`, `hybrid.py`: a convolution in front of every mixer, and another mixer in every k-th layer.
+- `depth/`: controllers that decide how many layers each token or example passes through.
 - `reversible.py`: reversible blocks, which recompute activations instead of storing them.
 - `batch_norm.py`, `scale_norm.py`: norms that torch does not have in this form.
 - `draws.py`: seeded random numbers that are not weights.
@@ -58,6 +59,9 @@ def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
             node = model.get("mixer") or model["network"]
             system = load_class(node["_target_"], nn.Module, "model")
             capability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
+            if controller := model.get("controller"):
+                system = load_class(controller["_target_"], nn.Module, "model.controller")
+                capability = capability.sourced(system.spec)  # type: ignore[attr-defined]
             if source := model.get("source"):
                 capability = replace(capability, **{"code": None, **source})
             found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, capability))

@@ -38,15 +38,21 @@ class Padding:
     Attributes:
         valid: (B, N) bool, true at positions that are not padding.
         lengths: (B,), number of valid positions of each sequence, prefix positions included.
+        host_lengths: ``lengths`` on the CPU; None if unknown, or if ``lengths`` are on the CPU themselves.
     """
 
     valid: Tensor
     lengths: Tensor
+    host_lengths: Tensor | None = None
 
     @classmethod
-    def from_lengths(cls, lengths: Tensor, padded_length: int) -> Padding:
+    def from_lengths(cls, lengths: Tensor, padded_length: int, host_lengths: Tensor | None = None) -> Padding:
         """Return the padding of sequences with ``lengths`` (B,), right-padded to ``padded_length`` positions."""
-        return cls(torch.arange(padded_length, device=lengths.device) < lengths[:, None], lengths)
+        return cls(torch.arange(padded_length, device=lengths.device) < lengths[:, None], lengths, host_lengths)
+
+    def lengths_on_host(self) -> Tensor:
+        """Return ``lengths`` on the CPU; waits for the GPU only if ``host_lengths`` is unknown."""
+        return self.lengths.cpu() if self.host_lengths is None else self.host_lengths
 
     def key_mask(self) -> Tensor:
         """Return ``valid`` as (B, 1, 1, N), which broadcasts against attention scores."""
@@ -377,7 +383,12 @@ class HeadMixer(Mixer):
         raise NotImplementedError(f"{type(self).__name__} defines no attend")
 
     def use_weights(
-        self, q: Tensor, k: Tensor, context: Context, use: Callable[[Tensor, int, Tensor | None], Tensor]
+        self,
+        q: Tensor,
+        k: Tensor,
+        context: Context,
+        use: Callable[[Tensor, int, Tensor | None], Tensor],
+        heads: int | None = None,
     ) -> Tensor:
         """Apply ``use`` to the attention weights of ``attend``, one slice of queries at a time.
 
@@ -390,6 +401,7 @@ class HeadMixer(Mixer):
             use: Function ``use(weights, start, mask)`` that returns the results (B, X, r, Y) for r queries from index
                 ``start`` on. ``weights`` (B, H, r, K) are their attention weights for the first K keys. ``mask``
                 broadcasts to them and is true for visible keys; it is None if all are visible. See ``weights_by_rows``.
+            heads: Number of first heads whose weights ``use`` needs, by default all. It may receive those of all heads.
 
         Returns:
             The concatenated results (B, X, N, Y).

@@ -17,6 +17,11 @@ def parameter_count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def inactive_parameter_count(module: nn.Module) -> int:
+    """Return the number of parameters of ``module`` that one token does not use, such as those of other experts."""
+    return sum(getattr(each, "inactive_parameters", 0) for each in module.modules())
+
+
 def projections(network: nn.Module) -> Iterator[nn.Linear]:
     """Yield the layers of ``network`` that ``backbone.projection_init`` initialises."""
     for module in network.modules():

@@ -26,6 +26,9 @@ def with_prefix(
     x = torch.cat((*prefixes, x), 1)
     prefix = sum(each.shape[1] for each in prefixes)
     prefix_positions = context.positions.new_full((*context.positions.shape[:-1], prefix), -1)
-    padding = None if context.padding is None else Padding.from_lengths(lengths + prefix, x.shape[1])
+    padding = None
+    if context.padding is not None:
+        host = context.padding.host_lengths
+        padding = Padding.from_lengths(lengths + prefix, x.shape[1], None if host is None else host + prefix)
     positions = torch.cat((prefix_positions, context.positions), -1)
     return x, context.replace(padding=padding, positions=positions, prefix=prefix)

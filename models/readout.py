@@ -59,6 +59,7 @@ class Head(nn.Module):
         dropout: Dropout probability in the hidden layers.
         pair_features: Input features for two documents x and y: (x, y, x·y, x − y) with ``nli``, as in the paper, or
             (x, y) with ``concatenation``, as in its released code.
+        layers: Layers that map token states to logits; None for one linear layer. Ignored for pooled vectors.
     """
 
     def __init__(
@@ -69,12 +70,13 @@ class Head(nn.Module):
         activation: str,
         dropout: float,
         pair_features: str = "nli",
+        layers: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.pairs = spec.kind == "matching"
         self.pair_features = pair_features
         self.layers: nn.Module = (
-            linear(width, spec.classes)
+            (layers or linear(width, spec.classes))
             if spec.per_token
             else FeedForward(
                 width * (PAIR_FEATURES[pair_features] if self.pairs else 1),

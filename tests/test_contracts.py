@@ -56,6 +56,12 @@ class TestMemory:
             own = torch.utils._pytree.tree_map(lambda t, row=row: t[row : row + 1], memory)
             assert (network(second.rows(row, row + 1), own).logits - whole.logits[row]).abs().max() < 1e-12
 
+    def test_batches_on_another_device_keep_their_lengths_on_the_host(self):
+        batch = batch_for(LANGUAGE, (10, 8, 9)).to("meta")
+        assert batch.lengths.device.type == "meta" and batch.host_lengths.tolist() == [10, 8, 9]
+        part = batch.rows(1, 3)
+        assert part.host_lengths.tolist() == [8, 9] and part.to("meta").full is False
+
     def test_systems_without_memory_return_none(self):
         assert model(task())(batch_for(task())).memory is None
 

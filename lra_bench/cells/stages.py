@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import nn
 
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.search import is_trial
-from lra_bench.contracts import TaskSpec
+from lra_bench.contracts import TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.windows import cut_all
+from lra_bench.evaluation.budgets import evaluate_depths
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
 from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths
 from lra_bench.evaluation.slices import slice_scores
+from lra_bench.evaluation.task_score import interval_of_task, parts_of_task, score_of_task
+from lra_bench.profiling.flops import forward_flops
 from lra_bench.profiling.profile import profile
 from lra_bench.records.curves import strongest
 from lra_bench.records.extrapolation import attempt_now, section
@@ -82,6 +84,7 @@ class Stages:
         self.validation_floor: tuple[str | None, float | None] = (None, None)
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
+        self.own_score: TaskScore | None = None
 
     @property
     def stage(self) -> str:
@@ -104,6 +107,7 @@ class Stages:
         self._finish(model, rows)
         test = self._test(model, rows, task, fit)
         self._remember(model, rows, task)
+        self._limit_depth(model, task)
         self._profile(task)
         self._extrapolate(model, task, test)
 
@@ -200,14 +204,17 @@ class Stages:
             "test": _metric(test, task),  # type: ignore[dict-item]
         }
         self.record.margins = margins(test, task.floor_rows("test"), task.spec)
-        with torch.inference_mode():
-            own = task.score(model.eval())
+        self.own_score = own = score_of_task(task, model, batch_size)
         if own is None:
             self.record.slices = slice_scores(task, test, self.record.attempt)
         else:
             self.record.margins = {}
-            # The interval is computed from predictions and targets, so it does not apply to the task's own score.
-            self.record.metrics["test"] = {**self.record.metrics["test"], "low": None, "high": None, **own}  # type: ignore[typeddict-item]
+            low, high = interval_of_task(own, task.spec)
+            # The score of predictions and targets is kept next to that of the task.
+            self.record.metrics["test_targets"] = self.record.metrics["test"]
+            scored = {task.spec.metric: own.score, "n": own.n, "low": low, "high": high}
+            self.record.metrics["test"] = {**self.record.metrics["test"], **scored}  # type: ignore[typeddict-item]
+            self.record.slices = parts_of_task(own, task.spec, self.record.attempt)
         assert self.record.training is not None
         # Other codebases have tested weights other than the best. A change of 0 shows that the best ones were loaded.
         change = selected_value(validation, task.spec) - fit.state.best_value
@@ -220,6 +227,14 @@ class Stages:
         options = self.config.measure
         self.record.memory = evaluate_memory_lengths(
             *(model, rows["test"], task.spec, options.memory_lengths, self.hardware, options.evaluation_batch_size),
+            attempt=self.record.attempt,
+        )
+
+    def _limit_depth(self, model: nn.Module, task: Task) -> None:
+        self.stage = "evaluating budgets of depth"
+        options = self.config.measure
+        self.record.adaptive_depth = evaluate_depths(
+            *(model, task, self.hardware, options.evaluation_batch_size, forward_flops if options.flops else None),
             attempt=self.record.attempt,
         )
 
@@ -236,7 +251,11 @@ class Stages:
 
     def _extrapolate(self, model: nn.Module, task: Task, test: Evaluation) -> None:
         self.stage = "evaluating other lengths"
-        found = extrapolate(model, task, self.config.measure, self.hardware, test, attempt=self.record.attempt)
+        found = extrapolate(
+            *(model, task, self.config.measure, self.hardware, test),
+            attempt=self.record.attempt,
+            known_score=self.own_score,
+        )
         record = self.record
         attempt = attempt_now(record.attempt, self.hardware.slug, record.environment["hardware"], record.code)
         record.extrapolation = section(

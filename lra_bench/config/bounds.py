@@ -41,6 +41,15 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(("backbone.ff_width", "backbone.readout_hidden"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.short_convolution", "backbone.hybrid.every"), AT_LEAST_TWO),
+    **dict.fromkeys(("backbone.share_every", "backbone.embedding.rank", "backbone.embedding.factor"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.output.components", "backbone.output.factor"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.experts.count", "backbone.experts.top_k", "backbone.experts.every"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.experts.ff_width", "backbone.product_keys.layer"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.experts.balance", "backbone.experts.z_loss"), NOT_NEGATIVE),
+    "backbone.experts.jitter": SHARE,
+    **dict.fromkeys((f"backbone.product_keys.{name}" for name in ("keys", "heads", "top_k")), AT_LEAST_ONE),
+    "backbone.product_keys.lr_factor": POSITIVE,
+    "backbone.funnel": AT_LEAST_TWO,
     **dict.fromkeys(("measure.speed_lengths", "measure.speed_batch_size", "measure.speed_batches"), AT_LEAST_ONE),
     **dict.fromkeys(
         ("measure.evaluation_batch_size", "measure.extrapolation_tokens", "measure.flops_length"), AT_LEAST_ONE
@@ -56,7 +65,10 @@ BOUNDS: dict[str, Rule] = {
     "hardware.timeout_seconds": AT_LEAST_ONE,
     "hardware.memory_limit_gigabytes": POSITIVE,
     "hardware.checkpoint_seconds": NOT_NEGATIVE,
-    **dict.fromkeys(("launcher.workers", "launcher.minutes", "launcher.cpus", "launcher.at_once"), AT_LEAST_ONE),
+    **dict.fromkeys(
+        ("launcher.workers", "launcher.cells_per_gpu", "launcher.minutes", "launcher.cpus", "launcher.at_once"),
+        AT_LEAST_ONE,
+    ),
     "launcher.signal_seconds": AT_LEAST_ONE,
     "launcher.gpus": NOT_NEGATIVE,
     "launcher.memory_gigabytes": POSITIVE,

@@ -36,6 +36,19 @@ def network_capability(target: str) -> Capability | None:
     return capability if isinstance(capability, Capability) else None
 
 
+def controller_capability(target: str) -> Capability:
+    """Return the family and source that a depth controller declares.
+
+    Raises ``UserError`` if the class is not a controller.
+    """
+    if (parsed := _parsed_capability(target, "spec")) is not None:
+        return parsed
+    capability = getattr(_module_class(target, "model.controller"), "spec", None)
+    if not isinstance(capability, Capability):
+        raise UserError(f"model.controller._target_={target}: is not a depth controller (the class has no spec)")
+    return capability
+
+
 def position_hooks(target: str) -> frozenset[str]:
     """Return the names of the hooks that a position class defines.
 

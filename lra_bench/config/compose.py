@@ -17,7 +17,7 @@ from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
 from .hints import check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
 from .loading import by_hydra
-from .schema import CellConfig
+from .schema import CellConfig, added_keys
 from .serialization import from_dict
 from .task_groups import group_names
 
@@ -34,7 +34,7 @@ Missing data changes the fingerprint of the task, which already separates the ra
 """
 
 VARIANT_SECTIONS = ("model", "position")
-VARIANT_KEYS = ("backbone.causal", "backbone.short_convolution", "backbone.hybrid.every", "backbone.hybrid.mixer")
+VARIANT_KEYS = ("backbone.causal", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 DERIVED_GROUPS = ("recipe", "mechanism", "tuned")
@@ -159,7 +159,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     groups = [override for override in checked if is_group_choice(override)]
     config, choices = load(checked)
     if choices["position"] == "auto":
-        position = _automatic_position(config, choices, config_dir)
+        position = automatic_position(config, choices, config_dir)
         checked.append(f"position={position}")
         groups.append(f"position={position}")
         config, choices = load(checked)
@@ -210,7 +210,7 @@ def check_required_files(composed: Composed, config_dir: Path | None) -> None:
     )
 
 
-def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
+def automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
     """Return the name of the position encoding for ``position=auto``, the default.
 
     If the model file sets ``backbone.position``, that position is returned. Otherwise the position that the recipe sets

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Any
 
 from .effective import effective
 from .optimization import TRAINING_REVISION
-from .schema import CellConfig
+from .schema import ADDED, Backbone, CellConfig
 from .search import hashed, searches
 from .serialization import as_dict
 
@@ -25,8 +26,8 @@ NOT_HASHED = (
 )
 
 OFF: dict[tuple[str, str], Any] = {
-    ("backbone", "short_convolution"): None,
-    ("backbone", "hybrid"): {"every": None, "mixer": None},
+    ("backbone", "controller"): None,
+    **{("backbone", name): value for name, value in effective(asdict(Backbone()), "").items() if name in ADDED},
     ("position", "clamp"): None,
 }
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so

@@ -28,6 +28,7 @@ WORDS = {
     "backbone.pooling": "pool",
     "backbone.causal": "direction bidirectional",
     "backbone.short_convolution": "canon canonlayers shortconv conv",
+    "backbone.gate": "gating residualgate gtrxl",
     "hardware.device": "gpu cuda accelerator",
     "hardware.precision": "dtype amp bf16 fp16 fp32 tf32 mixedprecision",
     "hardware.threads": "nthreads numthreads",

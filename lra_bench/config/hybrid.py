@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .groups import listing, option_files
-from .schema import CellConfig
+from .schema import Backbone, CellConfig, added_keys
 
 OPTION, FULL_ATTENTION = "backbone.hybrid.mixer", "transformer"
 
@@ -67,13 +68,14 @@ def refuses_network(config: CellConfig) -> str | None:
     """Return why a whole network does not support the options of the layers around a mixer, None if it does."""
     if not config.model.get("network"):
         return None
-    backbone = config.backbone
-    option = (
-        f"backbone.short_convolution={backbone.short_convolution}"
-        if backbone.short_convolution is not None
-        else f"backbone.hybrid.every={backbone.hybrid.every}"
-    )
-    if backbone.short_convolution is None and backbone.hybrid.every is None:
+    given = [f"{key}={value}" for key in added_keys() if (value := attrgetter(key)(config)) != _default(key)]
+    if config.model.get("controller"):
+        given.insert(0, "model.controller")
+    if not given:
         return None
     name = str(config.model["network"].get("_target_")).rpartition(".")[2]
-    return f"{option}: {name} is a whole network without layers around a mixer; leave it out or choose another model"
+    return f"{given[0]}: {name} is a whole network without layers around a mixer; leave it out or choose another model"
+
+
+def _default(key: str) -> Any:
+    return attrgetter(key.removeprefix("backbone."))(Backbone())

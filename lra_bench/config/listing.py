@@ -11,7 +11,7 @@ import yaml
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .capabilities import mixer_capability, network_capability
+from .capabilities import controller_capability, mixer_capability, network_capability
 from .groups import GROUPS, UNCOUNTABLE, option_files
 from .task_groups import task_group
 
@@ -101,7 +101,7 @@ def _family(model: Path) -> str:
     except UserError:
         return ""
     package, _, folder = target.rpartition(".")[0].rpartition(".")[0].rpartition(".")
-    if "family" not in node.get("source", {}) and package == "lra_bench.models":
+    if "family" not in node.get("source", {}) and "controller" not in node and package == "lra_bench.models":
         return folder
     return str(_declared(model).get("family", ""))
 
@@ -117,12 +117,15 @@ def capabilities(model: Path) -> dict[str, Any]:
     """Return the declared capabilities of the system of a model file: family, paper, direction, growth and others.
 
     A file whose options define a separate system has a section ``source`` with its family, paper, arXiv id and authors'
-    code, which replace those of the class. Raises ``UserError`` if the file or its class cannot be loaded.
+    code, which replace those of the class; so do those of a depth controller. Raises ``UserError`` if the file or its
+    class cannot be loaded.
     """
     node, target = _read(model)
     declared = mixer_capability(target) if "mixer" in node else network_capability(target)
     if declared is None:
         return {}
+    if controller := node.get("controller"):
+        declared = declared.sourced(controller_capability(str(controller["_target_"])))
     if source := node.get("source"):
         return {**replace(declared, code=None).as_dict(), **source}
     return declared.as_dict()

@@ -21,7 +21,8 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
     """Build the model of a configuration for a task's ``spec``, with parameters initialised from ``config.seed``.
 
     A model file defines either ``model.mixer``, which the backbone contains, or ``model.network``, a complete network
-    that replaces the backbone. Raises ``UserError`` if an option is unknown or wrong.
+    that replaces the backbone. A section ``model.retrieval`` defines a network that contains the backbone. Raises
+    ``UserError`` if an option is unknown or wrong.
     """
     import torch
 
@@ -32,12 +33,17 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
     # The name of a position is only used for composition; its options are in the section ``position``.
     backbone = {name: value for name, value in asdict(config.backbone).items() if name != "position"}
+    arguments = {"spec": spec, "mixer": config.model["mixer"], "position": config.position, "seed": config.seed}
+    network = build(backbone, torch.nn.Module, "backbone", **arguments)
+    if not config.model.get("retrieval"):
+        return network
     return build(
-        backbone,
+        config.model["retrieval"],
         torch.nn.Module,
-        "backbone",
+        "model.retrieval",
+        network=network,
+        another=lambda **changes: build({**backbone, **changes}, torch.nn.Module, "backbone", **arguments),
         spec=spec,
-        mixer=config.model["mixer"],
-        position=config.position,
         seed=config.seed,
+        **({"controller": controller} if (controller := config.model.get("controller")) else {}),
     )

@@ -6,7 +6,7 @@ changes the keys of all cells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from lra_bench.runtime.hardware import HardwareOptions
@@ -22,6 +22,66 @@ class Hybrid:
 
     every: int | None = None
     mixer: Any = None
+
+
+@dataclass
+class Embedding:
+    """Embedding of tokens: a product of two matrices of rank ``rank``, or clusters that begin at the ranks ``cutoffs``.
+
+    Both are null for one table. The width decreases by ``factor`` from cluster to cluster. ``tied`` means that the
+    output head uses the embeddings too.
+    """
+
+    rank: int | None = None
+    cutoffs: list[int] | None = None
+    factor: int = 4
+    tied: bool = False
+
+
+@dataclass
+class OutputHead:
+    """Output head that scores tokens: ``softmax``, ``adaptive`` (softmax) or ``mixture`` (of softmaxes).
+
+    ``cutoffs`` and ``factor`` are those of the clusters of the adaptive softmax; ``factor: null`` means no projections.
+    ``components`` is the number of softmaxes of a mixture.
+    """
+
+    kind: str = "softmax"
+    components: int = 15
+    cutoffs: list[int] | None = None
+    factor: int | None = 4
+
+
+@dataclass
+class Experts:
+    """Mixture of ``count`` experts in every ``every``-th layer, counted from 1; ``count: null`` means none.
+
+    Each token uses ``top_k`` experts, whose hidden width ``ff_width`` is by default that of the networks divided by
+    ``top_k``. ``balance`` and ``z_loss`` are the weights of the losses, ``jitter`` is the noise of the router's input.
+    """
+
+    count: int | None = None
+    top_k: int = 2
+    every: int = 1
+    ff_width: int | None = None
+    balance: float = 0.01
+    z_loss: float = 0.0
+    jitter: float = 0.0
+
+
+@dataclass
+class ProductKeys:
+    """Product-key memory in place of the network of layer ``layer``, counted from 1; ``layer: null`` means none.
+
+    It has ``keys`` half-keys in each of two sets, ``heads`` queries per token, each of which selects ``top_k`` values,
+    and ``keys`` squared values, whose learning rate is multiplied by ``lr_factor``.
+    """
+
+    layer: int | None = None
+    keys: int = 32
+    heads: int = 4
+    top_k: int = 8
+    lr_factor: float = 1.0
 
 
 @dataclass
@@ -61,6 +121,37 @@ class Backbone:
     feed_forward: bool = True
     short_convolution: int | None = None
     hybrid: Hybrid = field(default_factory=Hybrid)
+    residual: str = "add"
+    block: str = "residual"
+    share_every: int | None = None
+    embedding: Embedding = field(default_factory=Embedding)
+    output: OutputHead = field(default_factory=OutputHead)
+    token_order: list[int] | None = None
+    experts: Experts = field(default_factory=Experts)
+    product_keys: ProductKeys = field(default_factory=ProductKeys)
+    mix_layers: bool = False
+    funnel: int | None = None
+    gate: str | None = None
+
+
+ADDED = (
+    *("short_convolution", "hybrid", "residual", "block", "share_every", "embedding", "output", "token_order"),
+    *("experts", "product_keys", "mix_layers", "funnel", "gate"),
+)
+"""Options of ``Backbone`` that describe the system, not the protocol; with their defaults they change nothing.
+
+They were added after ``hashing.HASH_VERSION``.
+"""
+
+
+def added_keys() -> list[str]:
+    """Return the dotted names of the options in ``ADDED``, of sections those of their options."""
+    keys = []
+    for name in ADDED:
+        value = getattr(Backbone(), name)
+        inner = [f".{entry.name}" for entry in fields(value)] if is_dataclass(value) else [""]
+        keys += [f"backbone.{name}{each}" for each in inner]
+    return keys
 
 
 @dataclass
@@ -184,14 +275,17 @@ class TrackerOptions:
 class LauncherOptions:
     """Options of the launcher: ``local`` runs cells on this machine, ``slurm`` submits them to a cluster.
 
-    ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs. The
-    other options apply to ``slurm`` and are requested from ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to
-    the needs of the hardware options. At most ``at_once`` cells of a job array run at the same time; cells with
-    the same resources share an array. ``cluster: local`` runs the same jobs on this machine, without Slurm.
+    ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs.
+    ``cells_per_gpu`` is the largest number of them that share a GPU, by default 1; energy, which cannot be attributed
+    to one of several cells, is then not measured. The other options apply to ``slurm`` and are requested from
+    ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to the needs of the hardware options. At most ``at_once``
+    cells of a job array run at the same time; cells with the same resources share an array. ``cluster: local`` runs the
+    same jobs on this machine, without Slurm.
     """
 
     name: str = "local"
     workers: int | None = None
+    cells_per_gpu: int | None = None
     cluster: str = "slurm"
     partition: str | None = None
     account: str | None = None

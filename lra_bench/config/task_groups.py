@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ class TaskGroup:
     """The tasks of a group.
 
     ``measured_at`` contains the tasks whose skill is measured at another length than that of the training, with the
-    ratio of the two lengths.
+    ratio of the two lengths. If ``apart`` is true, tables and averages never combine these tasks with others.
     """
 
     tasks: tuple[str, ...]
     measured_at: Mapping[str, float] = field(default_factory=dict)
+    apart: bool = False
 
 
 def task_group(name: str, config_dir: Path | None = None) -> TaskGroup:
@@ -46,7 +48,10 @@ def task_group(name: str, config_dir: Path | None = None) -> TaskGroup:
         raise UserError(f"task={name}: {files[name]} has no tasks; they must be a list of names of tasks")
     if not isinstance(ratios, dict) or not all(_is_ratio(ratio) for ratio in ratios.values()):
         raise UserError(f"task={name}: {files[name]}: measured_at must be a mapping from tasks to positive numbers")
-    return TaskGroup(tuple(tasks), {str(task): float(ratio) for task, ratio in ratios.items()})
+    apart = node.get("apart", False)
+    if not isinstance(apart, bool):
+        raise UserError(f"task={name}: {files[name]}: apart must be true or false")
+    return TaskGroup(tuple(tasks), {str(task): float(ratio) for task, ratio in ratios.items()}, apart)
 
 
 def _is_ratio(value: Any) -> bool:
@@ -57,6 +62,24 @@ def group_names(config_dir: Path | None = None) -> list[str]:
     """Return the names of the groups that have a file and are not the name of a task."""
     tasks = option_files("task", config_dir)
     return [name for name in option_files(FOLDER, config_dir) if name not in tasks]
+
+
+@cache
+def board_of(task: str) -> str:
+    """Return the group of lra-bench with ``apart: true`` that contains a task, empty if there is none."""
+    groups = ((name, task_group(name)) for name in group_names())
+    return next((name for name, group in groups if group.apart and task in group.tasks), "")
+
+
+def on_one_board(labels: Iterable[str]) -> list[str]:
+    """Return the labels of tasks that may be averaged together.
+
+    They are all ``labels`` if these are on one board (``board_of``), otherwise those of tasks on none. A label begins
+    with the name of its task.
+    """
+    boards = {label: board_of(label.split()[0]) for label in labels}
+    single = len(set(boards.values())) == 1
+    return [label for label, board in boards.items() if single or not board]
 
 
 def expand_tasks(names: Iterable[str], config_dir: Path | None = None) -> list[str]:

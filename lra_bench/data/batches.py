@@ -73,10 +73,12 @@ class Rows:
         width = self._width(int(self.row_lengths[rows].max()), pad_to, multiple)
         lengths = torch.from_numpy(self.lengths[rows])
         targets = torch.from_numpy(self._targets_of(rows, width))
+        places = {"row": torch.from_numpy(rows), "start": torch.zeros(len(rows), dtype=torch.int64)}
         if self.spec.vocabulary_size is not None:
-            return Batch(lengths, targets, tokens=torch.from_numpy(self._inputs.padded(rows, width, np.int64, 0)))
+            tokens = torch.from_numpy(self._inputs.padded(rows, width, np.int64, 0))
+            return Batch(lengths, targets, tokens=tokens, extra=places)
         values = self._inputs.padded(rows, width, np.float32, 0.0)
-        return Batch(lengths, targets, values=torch.from_numpy(values.reshape(len(rows), width, -1)))
+        return Batch(lengths, targets, values=torch.from_numpy(values.reshape(len(rows), width, -1)), extra=places)
 
     def _width(self, longest: int, pad_to: int | None, multiple: int) -> int:
         if pad_to is not None:

@@ -59,7 +59,7 @@ class StreamBatches:
         """Return the batch of one step, (batch_size, window)."""
         _, places = self._positions_at(step)
         batch = self.windows(step).batch(self.rows, self.window)
-        return replace(batch, extra={"reset": torch.from_numpy(places == 0)})
+        return replace(batch, extra={**batch.extra, "reset": torch.from_numpy(places == 0)})
 
     def _assign_to_lanes(self) -> list[Integers]:
         """Assign the pieces to lanes: longest first, each to the lane with the fewest windows so far."""

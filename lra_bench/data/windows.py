@@ -75,7 +75,8 @@ class Windows:
             text = rows.row(document)[start : stop + 1]
             tokens[row, : stop - start] = text[:-1]
             targets[row, first - start : stop - start] = text[1 + first - start :]
-        return Batch(torch.from_numpy(self.lengths), torch.from_numpy(targets), torch.from_numpy(tokens))
+        places = {"row": torch.from_numpy(self.documents), "start": torch.from_numpy(self.starts)}
+        return Batch(torch.from_numpy(self.lengths), torch.from_numpy(targets), torch.from_numpy(tokens), extra=places)
 
     def batches(
         self, rows: Rows, batch_size: int, turns: Sequence[int] | None = None

@@ -11,18 +11,20 @@ import torch
 from torch import nn
 
 from lra_bench.config.schema import Measure
-from lra_bench.contracts import Task, TaskSpec, UserError
+from lra_bench.contracts import Task, TaskScore, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.records.curves import skill, strongest
 from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.sections import Margin
-from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware, first_line
+from lra_bench.runtime.limits import is_lost_device, is_out_of_memory
 from lra_bench.statistics.intervals import bootstrap, paired_gain, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
 from .by_position import loss_by_position
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
 from .knobs import select_knobs, with_knob
+from .task_score import interval_of_task, score_of_task
 
 if TYPE_CHECKING:
     from lra_bench.contracts import FloorRows
@@ -90,6 +92,7 @@ def extrapolate(
     *,
     attempt: int = 1,
     longest: int | None = None,
+    known_score: TaskScore | None = None,
 ) -> Measured:
     """Evaluate trained weights at every length of ``measure.extrapolation_ratios``, in every requested variant.
 
@@ -109,6 +112,7 @@ def extrapolate(
         longest: In language modelling, the scored tokens are chosen such that a context of this many tokens precedes
             each of them. By default the longest context of the ratios; a re-evaluation passes a longer one to score the
             same tokens as the existing points. Not used for other tasks.
+        known_score: The score that the task computed itself at the training length, if it was computed before.
 
     Returns:
         The points, their evaluations, and losses by position.
@@ -118,7 +122,7 @@ def extrapolate(
     """
     ratios = options.extrapolation_ratios
     language = task.spec.kind == "language_modeling"
-    measuring = _Measuring(model, task, options, hardware, known, attempt, longest)
+    measuring = _Measuring(model, task, options, hardware, known, attempt, longest, known_score)
     for number, variant in enumerate(_variants(task, options)):
         for knob in ["", *(select_knobs(model, options.extrapolation_knobs) if number == 0 else [])]:
             for ratio in ratios:
@@ -140,39 +144,52 @@ class _Measuring:
         known: Evaluation | None,
         attempt: int,
         longest: int | None,
+        known_score: TaskScore | None,
     ) -> None:
         self.model, self.task, self.hardware, self.known, self.attempt = model, task, hardware, known, attempt
-        self.options = options
+        self.options, self.known_score = options, known_score
         self.longest = longest or round(task.spec.train_length * max(self.options.extrapolation_ratios, default=1))
         self.found = Measured()
+        self._lost = ""
         self._region: Region | None = None
         self._row_details: dict[tuple[str, int], dict[str, Any]] = {}
 
     def measure(self, key: PointKey) -> None:
-        """Measure one point and add it; errors are stored as status and reason."""
+        """Measure one point and add it; errors are stored as status and reason.
+
+        After an error that ends the CUDA context, later points are not tried; they get the status ``failed``.
+        """
+        if self._lost:
+            self._add_failure(key, "failed", self._lost)
+            return
         try:
             with with_knob(self.model, key.knob):
                 result = self._evaluate(key)
+                own = self._score_of_task(key)
         except UserError as error:
             self._add_failure(key, "undefined", error)
-        except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-            self._add_failure(key, "out_of_memory", error)
-            if self.hardware.device.type == "cuda":
-                torch.cuda.empty_cache()
-        except (RuntimeError, IndexError, ValueError) as error:
-            # torch raises a plain RuntimeError if the CPU allocator runs out of memory.
-            self._add_failure(key, "out_of_memory" if "allocate memory" in str(error) else "failed", error)
+        except (RuntimeError, MemoryError, IndexError, ValueError) as error:
+            self._add_failure(key, "out_of_memory" if is_out_of_memory(error) else "failed", error)
+            if is_lost_device(error):
+                self._lost = f"not measured: the GPU failed at {key.length:,} tokens ({first_line(error)})"
         else:
-            self._add_result(key, result)
+            self._add_result(key, result, own)
+            return
+        if self.hardware.device.type == "cuda" and not self._lost:
+            torch.cuda.empty_cache()  # outside the except block: the traceback references tensors
 
-    def _add_result(self, key: PointKey, result: Evaluation) -> None:
-        """Add the point of an evaluation; a loss that is not finite is a failure."""
+    def _add_result(self, key: PointKey, result: Evaluation, own: TaskScore | None) -> None:
+        """Add the point of an evaluation, with the score ``own`` of the task if it computes one.
+
+        A loss that is not finite is a failure.
+        """
         spec = self.task.spec
         if not np.isfinite(result.loss):
             bad = int((~np.isfinite(result.row_loss)).sum())
             self._add_failure(key, "not_finite", f"the loss of {bad:,} of {len(result.row_loss):,} rows is not finite")
             return
-        low, high = interval(result, spec)
+        score, n = (result.score, result.n) if own is None else (own.score, own.n)
+        low, high = interval(result, spec) if own is None else interval_of_task(own, spec)
         details = self._details_of_rows(key)
         self.found.evaluations[key] = result
         self.found.points.append(
@@ -182,17 +199,17 @@ class _Measuring:
                 "ratio": key.ratio,
                 "length": key.length,
                 "mean_tokens": result.mean_tokens,
-                "n": result.n,
-                "score": result.score,
+                "n": n,
+                "score": score,
                 "loss": result.loss,
                 "low": low,
                 "high": high,
                 "floor": details["floor"],
                 "floor_name": details["floor_name"],
                 "floors": details["floors"],
-                "margins": margins(result, details["floor_rows"], spec),
+                "margins": {} if own is not None else margins(result, details["floor_rows"], spec),
                 "drift": details["drift"],
-                "skill": skill(result.score, details["floor"], spec.higher_is_better),
+                "skill": skill(score, details["floor"], spec.higher_is_better),
                 "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
                 "attempt": self.attempt,
                 "status": "ok",
@@ -202,7 +219,8 @@ class _Measuring:
 
     def _add_failure(self, key: PointKey, status: str, reason: object) -> None:
         """Add a point without a score, with its status and the first line of the reason."""
-        first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+        if isinstance(reason, BaseException):
+            reason = first_line(reason)
         self.found.points.append(
             {
                 "variant": key.variant,
@@ -224,7 +242,7 @@ class _Measuring:
                 "retention": None,
                 "attempt": self.attempt,
                 "status": status,
-                "reason": first_line,
+                "reason": str(reason),
             }
         )
 
@@ -259,6 +277,14 @@ class _Measuring:
         if self.task.spec.kind == "language_modeling":
             return self._evaluate_context(key)
         return self.known if key.ratio == 1 and self.known is not None else self._evaluate_rows(key)
+
+    def _score_of_task(self, key: PointKey) -> TaskScore | None:
+        """Return the score that the task computes itself at one point, None if it computes none."""
+        if key.ratio == 1 and self.known_score is not None:
+            return self.known_score
+        length = None if key.ratio == 1 else key.length
+        batch_size = self.options.evaluation_batch_size
+        return score_of_task(self.task, self.model, batch_size, length=length, variant=key.variant)
 
     def _evaluate_rows(self, key: PointKey) -> Evaluation:
         """Evaluate the model on rows of another length; raises ``UserError`` if task or model do not support it."""

@@ -11,13 +11,16 @@ from lra_bench.contracts import UserError
 
 from . import (
     abilities,
+    depth_by_slice,
     evaluation_knobs,
     extrapolation,
     heat_map,
     learning_curves,
     loss_by_position,
+    middle_phase,
     ranks,
     rate_search,
+    score_vs_depth,
     score_vs_growth,
     score_vs_length,
     score_vs_memory,
@@ -47,8 +50,11 @@ FIGURES: dict[str, FigureModule] = {
     "ranks": ranks,
     "rate_search": rate_search,
     "score_vs_growth": score_vs_growth,
+    "score_vs_depth": score_vs_depth,
+    "depth_by_slice": depth_by_slice,
     "score_vs_state": score_vs_state,
     "score_vs_memory": score_vs_memory,
+    "middle_phase": middle_phase,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""
 

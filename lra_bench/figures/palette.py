@@ -93,7 +93,7 @@ FAMILIES: dict[str, Family] = {
     "routed": Family(
         AMBER, 4, 14, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut", "native_sparse")
     ),
-    "stacks": Family(BROWN, 4, 20),
+    "depth": Family(BROWN, 5, 20, ("universal", "depth_adaptive", "calm")),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
     "convolution": Family(
         OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv", "sgconv", "long_conv", "hyena")

@@ -41,8 +41,13 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
     import pandas as pd
 
-    points = placed(records, [[*_rows(record)] for record in records])
+    points = slice_places(placed(records, [[*_rows(record)] for record in records]))
     points["floor"] = pd.to_numeric(points["floor"])
+    return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
+
+
+def slice_places(points: pd.DataFrame) -> pd.DataFrame:
+    """Return points with the column ``place``: the place of ``slice`` among the slices of its slicing, from 0."""
     orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(lambda found: in_order(list(found)))
     places = {
         (*key, name): place
@@ -50,8 +55,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         for place, name in enumerate(names)
     }
     keys = points[[*SLICED, "slice"]].itertuples(index=False, name=None)
-    points["place"] = [places[_known(key)] for key in keys]
-    return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
+    return points.assign(place=[places[_known(key)] for key in keys])
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
@@ -105,14 +109,14 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     floor = rows.dropna(subset=["floor"]).groupby("place")["floor"].mean()
     ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
-    _name_slices(ax, rows.drop_duplicates("place").sort_values("place")["slice"].tolist())
+    label_slices(ax, rows.drop_duplicates("place").sort_values("place")["slice"].tolist())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
     ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
     ax.set_ylabel(name)
 
 
-def _name_slices(ax: Axes, names: Sequence[str]) -> None:
+def label_slices(ax: Axes, names: Sequence[str]) -> None:
     """Set the x axis with labels below as many slices as have room, in a smaller font if necessary."""
     ax.set_xlim(-0.5, len(names) - 0.5)
     room = ax.bbox.width / ax.figure.dpi / len(names)

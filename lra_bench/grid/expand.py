@@ -14,13 +14,17 @@ from lra_bench.config.hints import check_bare_words
 from lra_bench.config.task_groups import expand_tasks
 from lra_bench.contracts import UserError
 
+TITLE = "title"
+"""Name of a part of a grid, which is no option."""
+
 
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
     """Expand comma lists, ranges, ``model=ALL``, groups of tasks and ``grid=NAME`` to one list of overrides per cell.
 
     Each override of a cell has a single value.
     The file of a grid contains ``parts``. Each part is a separate grid: a mapping of options to values or lists of
-    values. Options under ``all`` apply to every part. Overrides on the command line replace those of the file.
+    values, and optionally a ``title``. Options under ``all`` apply to every part. Overrides on the command line
+    replace those of the file.
     Raises ``UserError`` if an override or the file of a grid cannot be parsed.
     """
     check_bare_words(overrides, config_dir)
@@ -31,14 +35,17 @@ def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[lis
     overridden = {text.partition("=")[0].lstrip("+") for text in own}
     cells = []
     for name in (each for text in named for each in text.partition("=")[2].split(",")):
-        for part in _parts(name, config_dir):
+        for _, part in grid_parts(name, config_dir):
             kept = [text for key, text in part.items() if key not in overridden]
             cells += _expanded([*kept, *own], config_dir)
     return cells
 
 
-def _parts(name: str, config_dir: Path | None) -> Iterator[dict[str, str]]:
-    """Yield the overrides of each part of a grid's file, by option."""
+def grid_parts(name: str, config_dir: Path | None = None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the title of each part of a grid's file, empty if it has none, and its overrides by option.
+
+    Raises ``UserError`` if there is no such grid or its file cannot be read.
+    """
     import yaml
 
     files = option_files("grid", config_dir)
@@ -55,7 +62,8 @@ def _parts(name: str, config_dir: Path | None) -> Iterator[dict[str, str]]:
             f"grid={name}: {files[name]} has no parts; they must be a list of mappings from options to values"
         )
     for part in parts:
-        yield {str(key): f"{key}={_as_text(value)}" for key, value in {**common, **part}.items()}
+        options = {key: value for key, value in {**common, **part}.items() if key != TITLE}
+        yield str(part.get(TITLE, "")), {str(key): f"{key}={_as_text(value)}" for key, value in options.items()}
 
 
 def _as_text(value: Any) -> str:

@@ -13,7 +13,7 @@ from lra_bench.runtime.processor import usable_cpus
 
 LAUNCHERS = ("local", "slurm")
 OPTIONS_OF = {
-    "local": ("workers",),
+    "local": ("workers", "cells_per_gpu"),
     "slurm": ("partition", "account", "cpus", "gpus", "memory_gigabytes", "at_once"),
 }
 
@@ -34,7 +34,8 @@ class Allocation:
 def with_own_threads(config: CellConfig) -> CellConfig:
     """Return the configuration with the number of threads that fits the cores that the launcher allocates to a cell.
 
-    Raises ``UserError`` if all workers together need more cores, threads or GPUs than are available.
+    The energy of cells that share a GPU is not measured. Raises ``UserError`` if all workers together need more cores,
+    threads or GPUs than are available.
     """
     launcher, hardware = config.launcher, config.hardware
     if launcher.name == "slurm":
@@ -46,15 +47,24 @@ def with_own_threads(config: CellConfig) -> CellConfig:
     if workers > cores:
         raise UserError(f"launcher.workers={workers}: this machine has {cores} usable cores; lower launcher.workers")
     if on_cpu(hardware):
+        if launcher.cells_per_gpu is not None:
+            raise UserError(f"launcher.cells_per_gpu={launcher.cells_per_gpu}: the cells run on a CPU; leave it out")
         return _with_threads_for(config, cores // workers)
     if hardware.strategy != "none" and hardware.processes is None:
         raise UserError(f"launcher.workers={workers}: the number of GPUs per cell is not set; set hardware.processes")
-    available = len(_visible_gpus())
-    if workers * processes_of(hardware) > available:
+    shared, processes = launcher.cells_per_gpu or 1, processes_of(hardware)
+    if shared > 1 and processes > 1:
         raise UserError(
-            f"launcher.workers={workers}: {workers} cells need {workers * processes_of(hardware)} GPUs, "
-            f"{available} are available; lower launcher.workers"
+            f"launcher.cells_per_gpu={shared}: cells of {processes} processes cannot share a GPU; leave it out"
         )
+    available, needed = len(_visible_gpus()), -(-workers // shared) * processes
+    if needed > available:
+        raise UserError(
+            f"launcher.workers={workers}: {workers} cells need {needed} GPUs, {available} are available; "
+            "lower launcher.workers or raise launcher.cells_per_gpu"
+        )
+    if shared > 1:
+        return replace(config, measure=replace(config.measure, energy=False))
     return config
 
 
@@ -66,10 +76,11 @@ def allocations(config: CellConfig) -> list[Allocation]:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     visible = [] if on_cpu(config.hardware) else _visible_gpus()
     cores_each, gpus_each = len(cores) // workers, 0 if not visible else processes_of(config.hardware)
+    first_gpu = [number // (config.launcher.cells_per_gpu or 1) * gpus_each for number in range(workers)]
     return [
         Allocation(
             cores=tuple(cores[number * cores_each : (number + 1) * cores_each]) or None,
-            visible_gpus=",".join(visible[number * gpus_each : (number + 1) * gpus_each]) if visible else None,
+            visible_gpus=",".join(visible[first_gpu[number] : first_gpu[number] + gpus_each]) if visible else None,
             whole_machine=False,
         )
         for number in range(workers)

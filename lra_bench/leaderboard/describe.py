@@ -9,7 +9,7 @@ from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.records.points import CurveSummary, Extrapolation
 from lra_bench.records.rate_search import RateSearch
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import SpeedPoint
+from lra_bench.records.sections import AdaptiveDepth, SpeedPoint
 
 from .export import row_for
 from .runs import missing_data, ratio_name
@@ -100,7 +100,24 @@ def _facts(record: Record) -> Facts:
                 count = sum(point["attempt"] == attempt["attempt"] for point in record.extrapolation["points"])
                 summary = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
                 yield f"attempt {attempt['attempt']}", summary
+    if record.adaptive_depth is not None:
+        yield from depth_facts(record.adaptive_depth)
     yield from costs(record.speed, record.growth, record.flops)
+
+
+def depth_facts(found: AdaptiveDepth) -> Facts:
+    """Yield the score and cost at each budget of depth, and the calibrated thresholds."""
+    for point in found["points"]:
+        value = "" if point["value"] is None else f" {point['value']:g}"
+        flops = "" if point["flops_per_token"] is None else f", {number(point['flops_per_token'])} FLOPs per token"
+        cost = f"{point['mean_depth']:.2f} of {found['full_depth']} layers{flops}"
+        time = f"{1e6 * point['seconds_per_token']:.3g} µs per token"
+        differs = f"{point['disagreement']:.1%} other predictions"
+        yield f"depth, {point['kind']}{value}", f"{point['score']:.4f} with {cost}, {time}, {differs}"
+    for each in found["calibration"]:
+        chosen = "no threshold accepted" if each["threshold"] is None else f"threshold {each['threshold']:g}"
+        evidence = f"mean loss {each['risk']:.4f} over {each['n']:,} examples, failure {each['failure']:g}"
+        yield f"tolerance {each['tolerance']:g}", f"{chosen} ({evidence})"
 
 
 def search_facts(search: RateSearch) -> Facts:

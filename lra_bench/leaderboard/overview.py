@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.config.task_groups import on_one_board
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
@@ -129,7 +130,11 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
 
 
 def over_tasks(row: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of a row that combine its values on the tasks ``labels``."""
+    """Return the columns of a row that combine its values on the tasks ``labels``.
+
+    Tasks of a group with a board of its own are combined with each other only (``on_one_board``).
+    """
+    labels = on_one_board(labels)
     return {column.name: column.over_tasks(row, labels) for column in registry.WIDE if column.tasks is not None}
 
 

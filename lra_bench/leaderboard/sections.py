@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.build import suggest
+from lra_bench.config.task_groups import board_of
 from lra_bench.contracts import UserError
 
 from . import columns as registry
@@ -67,11 +68,12 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
 def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
     """Group the labels of tasks on which the same variants were measured, in the order of the labels.
 
-    Only measured rows of an unmodified protocol count, unless there is none.
+    Tasks of a group with a board of its own (``board_of``) are not grouped with others. Only measured rows of an
+    unmodified protocol count, unless there is none.
     """
     measured = [row for row in rows if row["kind"] == "measured"]
     measured = [row for row in measured if row["section"] == "ranked"] or measured or list(rows)
-    groups: dict[frozenset[str], list[str]] = {}
+    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
     for label in labels:
         known = (
             f"{row['variant']} {row['modified']}"
@@ -79,7 +81,7 @@ def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
             if row[f"score_{label}"] is not None or row[f"status_{label}"]
         )
         if own := frozenset(known):
-            groups.setdefault(own, []).append(label)
+            groups.setdefault((board_of(label.split()[0]), own), []).append(label)
     return list(groups.values())
 
 

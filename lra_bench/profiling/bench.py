@@ -11,7 +11,7 @@ from torch import nn
 
 from lra_bench.config.objects import build_model
 from lra_bench.config.schema import CellConfig, Train
-from lra_bench.contracts import Batch, TaskSpec, UserError
+from lra_bench.contracts import Batch, Finished, TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import Hardware
@@ -41,6 +41,8 @@ def model_at(config: CellConfig, spec: TaskSpec, length: int) -> nn.Module:
     at = spec_at(spec, length)
     backbone = replace(config.backbone, max_length=config.backbone.max_length and length)
     model: nn.Module = build_model(replace(config, backbone=backbone), at)
+    if isinstance(model, Finished):
+        model.finish_for_benchmark()
     for name, argument in (("supports", at), ("supports_length", length)):
         check = getattr(model, name, None)
         if check is not None and (reason := check(argument)):

@@ -101,6 +101,22 @@ def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], b
     )
 
 
+def forward_flops(model: nn.Module, batch: Batch) -> int:
+    """Return the FLOPs that a forward pass of ``model`` executes on ``batch``, in evaluation mode and on its device.
+
+    For models whose control flow depends on the values of the batch. Attention uses the math backend.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        counter = FlopCounterMode(display=False)
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _extra_flops(model) as extra, counter:
+            model(batch)
+    finally:
+        model.train(was_training)
+    return int(counter.get_total_flops() + sum(extra))
+
+
 def _scalar(output: Output) -> Tensor:
     """Return a scalar that depends on all trained parameters; the choice of the loss does not affect the FLOPs."""
     return torch.stack([output.logits.sum(), *(loss.sum() for loss in output.losses.values())]).sum()

@@ -18,6 +18,7 @@ from .key import CellKey
 from .points import Extrapolation
 from .rate_search import RateSearch
 from .sections import (
+    AdaptiveDepth,
     Capability,
     Code,
     Config,
@@ -91,6 +92,7 @@ class Record:
         energy: Energy per training step.
         state: Bytes of the inference state by length; None if it was not measured.
         memory: Scores by memory length; None unless a language model has a memory whose length can be changed.
+        adaptive_depth: Scores at several budgets of depth; None unless the model adapts its depth.
         metrics: Scores by split.
         floors: Floors (scores of rules without a model) on the test split, by name.
         margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
@@ -131,6 +133,7 @@ class Record:
     energy: Energy | None = None
     state: State | None = None
     memory: Memory | None = None
+    adaptive_depth: AdaptiveDepth | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)

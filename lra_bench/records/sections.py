@@ -335,6 +335,92 @@ class Memory(TypedDict):
     attempt: int
 
 
+class DepthPoint(TypedDict):
+    """The test result of a model at one budget of depth.
+
+    Attributes:
+        kind: ``trained`` (the rule of the training), ``layers`` (an exit at a layer), ``steps`` (a largest number of
+            steps of a shared block), ``threshold`` (an exit at a confidence) or ``calibrated`` (an exit at the
+            confidence calibrated for a tolerance).
+        value: Number of layers or steps, threshold or tolerance; None for ``trained``.
+        n: Number of scored targets.
+        score: The score.
+        loss: The mean loss in nats.
+        low: Lower bound of the 95 % confidence interval of the score.
+        high: Upper bound of the interval.
+        mean_depth: Mean number of layers that a scored target passes through.
+        disagreement: Fraction of the targets whose prediction differs from that of the tested model.
+        flops_per_token: FLOPs per token that a forward pass executes, those of exit decisions included.
+        seconds_per_token: Time of a forward pass per token.
+    """
+
+    kind: str
+    value: float | None
+    n: int
+    score: float
+    loss: float
+    low: float | None
+    high: float | None
+    mean_depth: float
+    disagreement: float
+    flops_per_token: float | None
+    seconds_per_token: float
+
+
+class DepthSlice(TypedDict):
+    """Mean depth, its standard deviation, and accuracy of ``n`` targets: those of one label of a slicing."""
+
+    slicing: str
+    label: str
+    n: int
+    mean_depth: float
+    deviation: float
+    score: float
+
+
+class SlicedBudget(TypedDict):
+    """A budget, see ``DepthPoint``."""
+
+    kind: str
+    value: float | None
+
+
+class DepthCalibration(TypedDict):
+    """A threshold calibrated on ``n`` validation examples, with the mean loss ``risk``.
+
+    The expected loss is at most ``tolerance``, except with the probability ``failure``. ``threshold`` is None if none
+    was accepted.
+    """
+
+    tolerance: float
+    failure: float
+    threshold: float | None
+    risk: float
+    n: int
+
+
+class AdaptiveDepth(TypedDict):
+    """Test results of one trained model at several budgets of depth.
+
+    Attributes:
+        full_depth: Largest number of layers that a token passes through in training.
+        adapts_by: What has a depth of its own, ``token`` or ``example``.
+        points: Results by budget.
+        sliced: Budget of ``slices``, None if there are none.
+        slices: Depth by slice of the targets.
+        calibration: Calibrated thresholds, one for each tolerance.
+        attempt: Number of the attempt that measured them.
+    """
+
+    full_depth: int
+    adapts_by: str
+    points: list[DepthPoint]
+    sliced: SlicedBudget | None
+    slices: list[DepthSlice]
+    calibration: list[DepthCalibration]
+    attempt: int
+
+
 class Flops(TypedDict):
     """Floating-point operations per token at ``length``, how they were counted, and the uncounted operations.
 

@@ -76,8 +76,8 @@ def _to_version_7(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_version_8(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade from version 7 to 8: add the scores by memory length, of which there are none."""
-    return {"memory": None, **raw}
+    """Upgrade from version 7 to 8: add the scores by memory length and by depth, of which there are none."""
+    return {"memory": None, "adaptive_depth": None, **raw}
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {

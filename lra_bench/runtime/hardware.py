@@ -142,7 +142,8 @@ def resolve(options: HardwareOptions) -> Hardware:
             f"hardware.strategy=fsdp: torch {torch.__version__} cannot shard on a CPU; set hardware.strategy=ddp"
         )
     return Hardware(
-        device=torch.device(name),
+        # With an index, which functions of torch.cuda that set limits and read properties require.
+        device=torch.device("cpu") if name == "cpu" else torch.device(name, 0),
         precision=precision,
         threads=_threads(options),
         compile=options.compile,

@@ -15,8 +15,22 @@ from lra_bench.contracts import UserError
 if TYPE_CHECKING:
     import torch
 
-MEMORY_WORDS = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", "not enough memory")
-"""Messages of out-of-memory errors on the host that libraries raise without a specific exception class."""
+MEMORY_WORDS = (
+    *("can't allocate memory", "Cannot allocate memory", "bad_alloc", "not enough memory"),
+    # Libraries of CUDA allocate workspaces and handles themselves; torch raises a RuntimeError with their status.
+    *("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUBLASLT_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED"),
+    *("CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+    *("CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED"),
+    "CUSPARSE_STATUS_ALLOC_FAILED",
+)
+"""Parts of the messages of out-of-memory errors that libraries raise without a specific exception class."""
+
+LOST_DEVICE_WORDS = (
+    *("device-side assert triggered", "an illegal memory access was encountered", "unspecified launch failure"),
+    *("an illegal instruction was encountered", "misaligned address", "operation not supported on global/shared"),
+    *("invalid program counter", "hardware stack error", "uncorrectable ECC error", "launch timed out"),
+)
+"""Parts of the messages of CUDA errors after which every later CUDA call of the process fails, too."""
 
 
 class TimeUp(BaseException):
@@ -117,3 +131,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(words in str(error) for words in MEMORY_WORDS)
+
+
+def is_lost_device(error: BaseException) -> bool:
+    """Return whether an error ends the CUDA context, so that this process cannot use the GPU any more."""
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in LOST_DEVICE_WORDS)

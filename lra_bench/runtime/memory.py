@@ -38,22 +38,26 @@ def hand_back() -> None:
 class PeakMemory:
     """Peak memory in bytes, set when the context of ``peak_memory`` ends; None means unknown.
 
-    The CUDA and the CPU values measure different things and must not be compared.
+    The CUDA and the CPU values measure different things and must not be compared. Records contain all fields except
+    ``workspace_bytes``.
 
     Attributes:
         peak_allocated_bytes: Peak of allocated memory on the CUDA device, including parameters and optimizer state.
         peak_reserved_bytes: Peak of memory reserved by torch's CUDA allocator.
         peak_resident_growth_bytes: Peak resident memory of the process minus its resident memory at the start of the
             context; parameters and optimizer state are not included. On a CPU only.
+        workspace_bytes: Workspaces of cuBLAS, which torch allocates once per stream and keeps (32 MiB each on Hopper).
+            They are part of ``peak_allocated_bytes``.
     """
 
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     peak_resident_growth_bytes: int | None = None
+    workspace_bytes: int = 0
 
     def as_dict(self) -> dict[str, int | None]:
         """Return the fields by name, as stored in records."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "workspace_bytes"}
 
 
 def static_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
@@ -75,11 +79,11 @@ def gradient_bytes(model: nn.Module) -> int:
 
 
 def activation_bytes(peak: PeakMemory, static: int, gradients: int) -> int | None:
-    """Return the peak memory of activations and workspaces in a training step.
+    """Return the peak memory of activations and temporary tensors in a training step.
 
-    On CUDA this is the peak of allocated bytes minus ``static``; it includes the batch. On a CPU it is the growth of
-    resident memory minus ``gradients``: the measurement starts after the first step, when parameters and optimizer
-    state are already resident.
+    On CUDA this is the peak of allocated bytes minus ``static`` and the workspaces of cuBLAS, whose size does not
+    depend on the model; it includes the batch. On a CPU it is the growth of resident memory minus ``gradients``: the
+    measurement starts after the first step, when parameters and optimizer state are already resident.
 
     Args:
         peak: Measured peak memory.
@@ -90,7 +94,7 @@ def activation_bytes(peak: PeakMemory, static: int, gradients: int) -> int | Non
         Bytes, or None if the peak is unknown or not larger than the subtracted size.
     """
     if peak.peak_allocated_bytes is not None:
-        remaining = peak.peak_allocated_bytes - static
+        remaining = peak.peak_allocated_bytes - peak.workspace_bytes - static
     elif peak.peak_resident_growth_bytes is not None:
         remaining = peak.peak_resident_growth_bytes - gradients
     else:
@@ -118,11 +122,22 @@ def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
         torch.cuda.synchronize(device)
         peak.peak_allocated_bytes = torch.cuda.max_memory_allocated(device)
         peak.peak_reserved_bytes = torch.cuda.max_memory_reserved(device)
+        peak.workspace_bytes = _free_workspaces(device)
         return
     start = _lower_high_water_mark()
     yield peak
     if start is not None:
         peak.peak_resident_growth_bytes = _status_bytes("VmHWM") - start
+
+
+def _free_workspaces(device: torch.device) -> int:
+    """Free the workspaces of cuBLAS, which the next product allocates again, and return their size in bytes."""
+    free = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if free is None:
+        return 0
+    before = torch.cuda.memory_allocated(device)
+    free()
+    return before - torch.cuda.memory_allocated(device)
 
 
 def _lower_high_water_mark() -> int | None:

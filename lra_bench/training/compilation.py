@@ -16,6 +16,7 @@ from torch import nn
 
 from lra_bench.progress import say
 from lra_bench.records.sections import Compile
+from lra_bench.runtime.limits import is_lost_device, is_out_of_memory
 
 T = TypeVar("T")
 
@@ -54,15 +55,16 @@ class Compilation:
         """Return the result of ``work``, which calls ``run``; if it raises, retry once in eager mode.
 
         ``undo`` is called before the retry to discard the partial effects of the first call. Exceptions of the retry
-        are errors of the model and are raised. Out-of-memory errors are raised without a retry.
+        are errors of the model and are raised. Out-of-memory errors, and errors after which the GPU cannot be used, are
+        raised without a retry.
         """
         if not self.requested or self.failure:
             return work()
         try:
             return work()
-        except (torch.OutOfMemoryError, MemoryError):
-            raise
         except Exception as error:
+            if is_out_of_memory(error) or is_lost_device(error):
+                raise
             self.failure = f"{type(error).__name__}: {_first_lines(str(error), 2)}"
         undo()
         result = work()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,6 +21,7 @@ from lra_bench.progress import bar
 from lra_bench.runtime.hardware import Hardware
 
 from .parallel import ALONE, Group
+from .prefetch import ahead_of
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def evaluate(
     group: Group = ALONE,
     each_target: bool = False,
     stream: bool = False,
+    observe: Callable[[np.ndarray, Batch, Output], None] | None = None,
 ) -> Evaluation:
     """Evaluate every row once.
 
@@ -94,6 +96,7 @@ def evaluate(
         each_target: Whether to return ``target_correct``; not supported in language modelling.
         stream: Whether models with memory read documents in order; only in language modelling. ``batch_size`` is then
             the number of documents that are read side by side.
+        observe: Called with the indices, the batch on the device and the output of every batch that this rank computes.
 
     Returns:
         The score and loss, with per-row results.
@@ -119,7 +122,7 @@ def evaluate(
     targets: list[np.ndarray] = []
     memory = None
     with evaluating(model, group.sharded), bar(total, description, unit=unit) as advance:
-        for indices, batch in batches:
+        for indices, batch in ahead_of(batches, hardware.device):
             begins = "reset" not in batch.extra or bool(batch.extra["reset"].all())
             # Documents that have ended have no row any more; they were the last rows.
             memory = None if begins else tree_map_only(Tensor, lambda kept: kept[: len(indices)], memory)  # noqa: B023
@@ -128,6 +131,8 @@ def evaluate(
                 output = model(batch, memory)
             memory = output.memory
             gathered.append((indices, _row_figures(output, batch)))
+            if observe is not None:
+                observe(indices, batch, output)
             if each_target:
                 targets.extend(_correct_of_rows(output, batch))
             advance(len(indices))

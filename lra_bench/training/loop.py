@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
 from lra_bench.config.schema import CellConfig, Train
-from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
+from lra_bench.contracts import Batch, Output, Prepared, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
@@ -31,6 +31,7 @@ from .loss import objective, scored_targets
 from .meter import Meter
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, gather_full, micro_batches
+from .prefetch import ahead
 
 ORDERS = ("shuffled", "stream")
 
@@ -122,7 +123,7 @@ def train(
             f"train.stop_at={recipe.stop_at}: {spec.name} has no floor on the validation split to compute skill from; "
             "set train.stop_at=null"
         )
-    batches = training_batches(rows["train"], recipe, seed)
+    sampled = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
     optimizer = Optimizer(model, recipe, hardware, config.search.protocol_lr)
@@ -132,9 +133,16 @@ def train(
     stepped = stepped_modules(model)
     solved = _is_solved(state, recipe, spec, floor)
 
+    if isinstance(model, Prepared):
+        with bar(model.preparation_steps, "Preparing", unit="steps") as advance:
+            model.prepare(rows["train"], state.step == 0, advance)
     model.train()
     label = f"Training {config.model['label']}"
-    with bar(recipe.steps, label, start=state.step, unit="steps") as advance, deferred() as interrupted:
+    with (
+        bar(recipe.steps, label, start=state.step, unit="steps") as advance,
+        deferred() as interrupted,
+        ahead(sampled, hardware.device, recipe.steps) as batches,
+    ):
         for step in range(state.step, recipe.steps):
             if solved:
                 break
@@ -217,10 +225,15 @@ def forward_backward(
     parts = micro_batches(batch.size, hardware.micro_batch, group.rank, group.world)
     begin, end = parts[0][0], parts[-1][1]
     full_batch = batch
-    batch = (batch if end - begin == batch.size else batch.rows(begin, end)).to(hardware.device)
-    if "reset" not in batch.extra:
+    batch = batch if end - begin == batch.size else batch.rows(begin, end)
+    reset = batch.extra.get("reset")
+    batch = batch.to(hardware.device)
+    if reset is None:
         memory = None
-    memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, batch.extra["reset"]), memory)
+    else:
+        # Memory may have tensors on the CPU, such as numbers of tokens that a mixer reads there.
+        resets = {reset.device: reset, hardware.device: batch.extra["reset"]}
+        memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, resets[tensor.device]), memory)
     if group.world == len(parts) == 1:
         loss, memory, reported = _micro_step(model, batch, optimizer, hardware, memory)
         return loss, memory, {name: dict(values) for name, values in reported.items()}

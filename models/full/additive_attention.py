@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..kernels.additive import additive_scores
+from ..kernels.devices import uses_gpu_form
 from ..kernels.rows import Use
 from ..mixer import Context, HeadMixer, MixerSpec
-from .by_rows import attend_by_rows, weigh_by_rows
+from .by_rows import adds_terms, attend_by_rows, attend_with_added, weigh_by_rows
 
 
 class AdditiveAttention(HeadMixer):
@@ -59,10 +61,25 @@ class AdditiveAttention(HeadMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Apply softmax attention over all keys, in chunks of queries."""
+        if uses_gpu_form(q) and adds_terms(self):
+            return self._attend_on_gpu(q, k, v, context)
         return attend_by_rows(self, q, k, v, context, self._pairs, self._compared(q, k), self.score_width)
 
-    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
-        """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
+    def _attend_on_gpu(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Add the scores to inner products of zeros, so that fused attention stores neither scores nor weights."""
+        queries, keys = self._compared(q, k)
+        keys = keys.repeat_interleave(self.heads // self.kv_heads, 1)
+        weights = self.weigh.to(queries.dtype)
+
+        def prior(start: int, count: int, visible: int, own: Tensor) -> Tensor:
+            return additive_scores(own, keys[:, :, :visible], weights)
+
+        zeros = torch.zeros_like(v)
+        empty = zeros.repeat_interleave(self.heads // self.kv_heads, 1), zeros
+        return attend_with_added(self, q, k, v, context, empty, 1.0, prior, (queries,), self.score_width)
+
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use, heads: int | None = None) -> Tensor:
+        """Apply ``use`` to the attention weights of all heads, in chunks of queries, and return its results."""
         return weigh_by_rows(self, q, k, context, self._pairs, use, self._compared(q, k), self.score_width)
 
     def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ..kernels.biased import biased_attention
 from ..kernels.rows import Score, Use, row_attention, weights_by_rows
 from ..mixer import Context, HeadMixer
 
@@ -56,6 +57,55 @@ def attend_by_rows(
     )
 
 
+def attend_with_added(
+    mixer: HeadMixer,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    context: Context,
+    compared: tuple[Tensor, Tensor] | None,
+    scale: float,
+    prior: Prior | None = None,
+    per_query: tuple[Tensor, ...] = (),
+    numbers: int = 1,
+) -> Tensor:
+    """Compute ``attend_by_rows`` for scores that are inner products of ``compared``, times ``scale``, plus terms.
+
+    This is the form for GPUs, which requires that the position has no ``weight`` hook. Arguments as in
+    ``attend_by_rows``, with ``prior`` or a position that adds a term.
+    """
+    position, places = mixer.position, context.positions
+    hooks = frozenset() if position is None else position.hooks
+
+    def added(start: int, queries: int, keys: int, own: Tensor, *slices: Tensor) -> Tensor:
+        terms = [] if prior is None else [prior(start, queries, keys, *slices)]
+        own_places, key_places = places[..., start : start + queries], places[..., :keys]
+        if position is not None and "scores" in hooks:
+            terms.append(position.scores(own, k[:, :, :keys], own_places, key_places))
+        if position is not None and "bias" in hooks:
+            terms.append(position.bias(own_places, key_places))
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    queries, keys = (q, k) if compared is None else compared
+    return biased_attention(
+        *(queries, keys, v, added),
+        per_query=(q, *per_query),
+        padding=context.padding,
+        causal=mixer.causal,
+        scale=scale,
+        dropout=mixer.drop_rate,
+        numbers=numbers,
+    )
+
+
+def adds_terms(mixer: HeadMixer) -> bool:
+    """Return whether the position of the mixer changes scores by additions only."""
+    return mixer.position is None or "weight" not in mixer.position.hooks
+
+
 def weigh_by_rows(
     mixer: HeadMixer,
     q: Tensor,
@@ -65,8 +115,16 @@ def weigh_by_rows(
     use: Use,
     compared: tuple[Tensor, Tensor] | None = None,
     numbers: int = 1,
+    heads: int | None = None,
 ) -> Tensor:
-    """Apply ``use`` to the weights of ``attend_by_rows``, without dropout, as ``weights_by_rows`` does."""
+    """Apply ``use`` to the weights of ``attend_by_rows``, without dropout, as ``weights_by_rows`` does.
+
+    Only the weights of the first ``heads`` heads are computed if the position does not change scores; ``pairs`` must
+    treat all heads alike.
+    """
+    if heads is not None and (mixer.position is None or mixer.position.hooks <= {"embed", "rotate"}):
+        q, k = _first_heads(q, k, heads)
+        compared = None if compared is None else _first_heads(*compared, heads)
     return weights_by_rows(
         q,
         k.shape[2],
@@ -77,6 +135,11 @@ def weigh_by_rows(
         causal=mixer.causal,
         numbers=numbers,
     )
+
+
+def _first_heads(q: Tensor, k: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Return the first ``heads`` heads of q (B, H, N, D) and k (B, G, M, D), with G dividing H."""
+    return q[:, :heads], k.repeat_interleave(q.shape[1] // k.shape[1], 1)[:, :heads]
 
 
 def _score(

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..kernels.devices import uses_gpu_form
 from ..kernels.rows import Use
 from ..kernels.softmax import grouped, softmax_attention
 from ..kernels.step_attention import appended, key_offsets, step_attention
 from ..mixer import Context, HeadMixer, MixerSpec
-from .by_rows import attend_by_rows, weigh_by_rows
+from .by_rows import adds_terms, attend_by_rows, attend_with_added, weigh_by_rows
 
 Score = Literal["scaled", "dot", "bilinear", "reduced"]
 
@@ -117,12 +118,14 @@ class SoftmaxAttention(HeadMixer):
                 *compared, v, padding=context.padding, causal=self.causal, scale=self.scale, dropout=self.drop_rate
             )
         unmapped = compared[0] is q and compared[1] is k
+        if uses_gpu_form(q) and adds_terms(self):
+            return attend_with_added(self, q, k, v, context, compared, self.scale)
         return attend_by_rows(self, q, k, v, context, self._products, None if unmapped else compared)
 
-    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use, heads: int | None = None) -> Tensor:
         """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
         compared = self.compared(q, k, context)
-        return weigh_by_rows(self, q, k, context, self._products, use, compared)
+        return weigh_by_rows(self, q, k, context, self._products, use, compared, heads=heads)
 
     def compared(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Return rotated queries and keys whose inner products are the scores, before the scale and position terms."""

@@ -23,8 +23,8 @@ class SpanAttention(HeadMixer):
 
     Sukhbaatar et al. 2019, arXiv 1905.07799. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``span`` is the
     maximum of z, ``initial_span`` its initial value, ``ramp`` is R; during training ``penalty`` times the mean z is
-    added to the loss. O(N (z + R) D) time with the largest z of the layer, which is copied to the host in every forward
-    pass (a synchronisation on GPU); memory O(N D) and one byte of mask for each of N (z + R) pairs.
+    added to the loss. O(N (z + R) D) time with the largest z of the layer, which is copied to the host (a
+    synchronisation on a GPU, see ``largest``); memory O(N D) and one byte of mask for each of N (z + R) pairs.
 
     Deviations: if not causal, distances count on both sides. A token attends to itself, which the authors' code
     excludes, so that every token has a key. z is initialised to 32, in the authors' code to 0. The position encoding is
@@ -85,9 +85,13 @@ class SpanAttention(HeadMixer):
             context = context.add_loss("span", self.penalty * mean)
         return self.finish(self.within(spans, q, k, v, context), q, k, v, context)
 
+    def largest(self, spans: Tensor) -> float:
+        """Return the largest of ``spans`` on the host; waits for the GPU."""
+        return float(spans.detach().max())
+
     def within(self, spans: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Return attention restricted to ``spans`` and the ramp beyond them."""
-        reach = math.ceil(float(spans.detach().max())) + self.ramp
+        reach = math.ceil(self.largest(spans)) + self.ramp
         position_bias = self.bias(context)
 
         def score_bias(queries: Tensor, keys: Tensor, *query_spans: Tensor) -> Tensor:
@@ -117,10 +121,26 @@ class AdaptiveSpan(SpanAttention):
     def begin(self, initial: int) -> None:
         """Create one span parameter for each head."""
         self.share = nn.Parameter(torch.full((self.heads,), initial / self.span))
+        self._largest = (0, -1), 0.0  # identity and version of ``share``, and the largest span
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Clamp the spans to between 0 and ``span``."""
+        """Clamp the spans to between 0 and ``span``, and on a GPU copy the largest one to the host."""
         self.share.clamp_(0, 1)
+        if self.share.device.type == "cuda":
+            self.largest(self.spans(self.share))
+
+    def largest(self, spans: Tensor) -> float:
+        """Return the largest span of the heads on the host.
+
+        On a GPU the value of the last call is returned if the parameters were not changed since, so that forward passes
+        do not wait: ``after_step`` reads the values of all layers, and waits only once for the kernels of the step.
+        """
+        if spans.device.type != "cuda":
+            return super().largest(spans)
+        version = id(self.share), self.share._version
+        if self._largest[0] != version:
+            self._largest = version, super().largest(spans)
+        return self._largest[1]
 
     def spans(self, x: Tensor) -> Tensor:
         """Return z (H,), which does not depend on x."""

@@ -12,6 +12,7 @@ Choice = str | Mapping[str, Any]
 MERGES = {
     "capsule_dynamic": "lra_bench.models.heads.capsules.DynamicRouting",
     "capsule_em": "lra_bench.models.heads.capsules.ExpectationMaximisation",
+    "weighted_branches": "lra_bench.models.heads.branches.WeightedBranches",
 }
 LOSSES = {
     "disagreement": "lra_bench.models.heads.disagreement.Disagreement",

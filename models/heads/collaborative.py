@@ -79,9 +79,9 @@ class CollaborativeHeads(HeadMixer):
             dropout=self.drop_rate,
         )
 
-    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use, heads: int | None = None) -> Tensor:
         """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
-        return weigh_by_rows(self, q, k, context, self._products, use)
+        return weigh_by_rows(self, q, k, context, self._products, use, heads=heads)
 
     def _products(self, q: Tensor, k: Tensor) -> Tensor:
         return grouped(q * self.scale, k.mT)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from lra_bench.contracts import UserError
 
+from ..kernels.devices import uses_gpu_form
+from ..kernels.one_hot import one_hot_distance
 from ..mixer import Context, HeadMixer
 from .head_loss import HeadLoss, mean_of_tokens
 
@@ -75,7 +77,11 @@ class PatternGuidance(HeadLoss):
 
     def loss(self, mixer: HeadMixer, o: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Return the sum over patterns of the mean distance, times the remaining fraction of the weight."""
-        distances = mixer.use_weights(q, k, context, self._distances)[..., 0]
+        if uses_gpu_form(q):
+            guided = sum(count for _, count in self.guided)
+            distances = mixer.use_weights(q, k, context, self._distances_on_gpu, guided)[..., 0]
+        else:
+            distances = mixer.use_weights(q, k, context, self._distances)[..., 0]
         remaining = (self.hold_steps + self.decay_steps - self.step) / self.decay_steps
         rows = torch.arange(q.shape[2], device=q.device)
         lengths = rows.new_full((1, 1), q.shape[2]) if context.padding is None else context.padding.lengths[:, None]
@@ -97,6 +103,16 @@ class PatternGuidance(HeadLoss):
             parts.append((group.square().sum(-1, keepdim=True) - 2 * target_weights + 1).mean(1, keepdim=True))
             first += count
         return torch.cat(parts, 1)
+
+    def _distances_on_gpu(self, weights: Tensor, start: int, mask: Tensor | None) -> Tensor:
+        """Return ``_distances`` of weights of at least the guided heads, with fewer passes over them."""
+        rows = torch.arange(start, start + weights.shape[2], device=weights.device)
+        targets = [
+            _target(each, rows).clamp(0, weights.shape[-1] - 1) for each, count in self.guided for _ in range(count)
+        ]
+        distances = one_hot_distance(weights[:, : len(targets)], torch.stack(targets))
+        groups = distances.split([count for _, count in self.guided], 1)
+        return torch.cat([group.mean(1, keepdim=True) for group in groups], 1)
 
 
 def _target(pattern: str, rows: Tensor) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -94,21 +92,19 @@ def _pairwise_decays(elapsed: Tensor) -> Tensor:
 
 def _pairwise_scales(scales: Tensor, chunk: int) -> Tensor:
     """Return scales_(i, level(i, j)) (..., C, C) for scales (..., C, L)."""
-    chosen = level_choice(chunk, scales.shape[-1]).to(scales.device, scales.dtype)
+    chosen = level_choice(chunk, scales.shape[-1], scales)
     return torch.einsum("bhxil,ilj->bhxij", scales, chosen)
 
 
-# Cached tensors may be created in an evaluation and used in training, which inference tensors do not support.
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)
-def level_choice(length: int, levels: int) -> Tensor:
-    """Return which level, at most ``levels`` − 1, position j ≤ i has for position i: float (N, ``levels``, N)."""
-    position = torch.arange(length)
-    choice = torch.zeros(length, levels, length)
-    choice[position, 0, position] = 1
-    for level in range(1, level_count(length)):
-        size = 1 << level - 1
-        ends = position // size * size
-        read = (position // size % 2 == 1)[:, None] & (position >= (ends - size)[:, None]) & (position < ends[:, None])
-        choice[:, min(level, levels - 1)] += read
-    return choice
+def level_choice(length: int, levels: int, like: Tensor) -> Tensor:
+    """Return 1 where position j ≤ i has the level for position i, else 0: (N, ``levels``, N).
+
+    Levels above ``levels`` − 1 count as that one. Device and type are those of ``like``.
+    """
+    position = torch.arange(length, device=like.device)
+    # The level is the number of binary digits of i xor j: those up to the highest one in which i and j differ.
+    powers = 1 << torch.arange(level_count(length) - 1, device=like.device)
+    differing = position[:, None, None] ^ position
+    level = (differing >= powers[:, None]).sum(1, keepdim=True).clamp(max=levels - 1)
+    chosen = (level == torch.arange(levels, device=like.device)[:, None]) & (position <= position[:, None, None])
+    return chosen.to(like.dtype)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..mixer import Padding
+from .devices import uses_gpu_form
 from .dropout import dropout as drop
 from .named import attention_backend
 from .softmax import QUERY_ROWS, additive_mask, grouped, lower
@@ -140,7 +141,7 @@ def weights_by_rows(
 
 def rows_at_once(queries: Tensor, keys: int, numbers: int = 1) -> int:
     """Return the number of ``queries`` (B, H, N, F) per slice if each score takes ``numbers`` numbers to compute."""
-    limit = QUERY_ROWS if queries.device.type == "cpu" else DEVICE_ROWS
+    limit = QUERY_ROWS if queries.device.type == "cpu" and not uses_gpu_form(queries) else DEVICE_ROWS
     per_query = queries.shape[0] * queries.shape[1] * keys * numbers
     return max(1, limit // numbers, NUMBERS_AT_ONCE // max(per_query, 1))
 

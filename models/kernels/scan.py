@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from .devices import uses_gpu_form
+from .scan_levels import in_levels, in_levels_backward
 from .scan_loops import backwards, forwards
 from .threads import LANES, block_edges, run_parallel
 
@@ -24,8 +24,7 @@ def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor
     time, stores only factors and h. O(N) time and memory.
 
     On CPU this is a compiled loop over time (``benchmarks/scans.py`` compares it with parallel forms built from torch
-    operators). On other devices it has two levels: √N steps within all chunks of √N positions at the same time, then a
-    loop over chunks.
+    operators). On other devices it is ``in_levels``, O(log N) operators.
     """
     dtype = torch.promote_types(torch.promote_types(factors.dtype, inputs.dtype), torch.float32)
     shape, trailing = inputs.shape, inputs.shape[2:]
@@ -41,6 +40,8 @@ def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor
 @torch.library.custom_op("lra_bench::scan", mutates_args=(), device_types="cpu")
 def _scan(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
     """Compute ``scan`` on CPU: factors (B or 1, N or 1, D), inputs (B, N, D) and state (B, D) to h (B, N, D)."""
+    if uses_gpu_form(inputs):
+        return in_levels(factors, inputs, state)
     h = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     _by_channels(forwards, factors, inputs, state, h)
     return h
@@ -49,6 +50,8 @@ def _scan(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
 @torch.library.custom_op("lra_bench::scan_backward", mutates_args=(), device_types="cpu")
 def _scan_backward(gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients with respect to factors, inputs and state."""
+    if uses_gpu_form(h):
+        return _scan_backward_on_gpu(gradient, factors, state, h)
     grad_factors = torch.zeros_like(factors, memory_format=torch.contiguous_format)
     grad_inputs = gradient.clone(memory_format=torch.contiguous_format)
     grad_state = torch.empty_like(state, memory_format=torch.contiguous_format)
@@ -67,35 +70,14 @@ def _by_channels(run: Callable[..., None], *tensors: Tensor) -> None:
 
 
 @_scan.register_kernel("cuda")
-def in_two_levels(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
-    """Compute ``scan`` of flat tensors with operators that process all chunks at the same time."""
-    length = inputs.shape[1]
-    chunk = math.isqrt(length - 1) + 1
-    rest = (0, 0, 0, -length % chunk)
-    factors = F.pad(factors.expand_as(inputs), rest).unflatten(1, (-1, chunk))
-    h = F.pad(inputs, rest).unflatten(1, (-1, chunk)).clone()
-    products = factors.clone()
-    for step in range(1, chunk):
-        h[:, :, step].addcmul_(factors[:, :, step], h[:, :, step - 1])
-        products[:, :, step].mul_(products[:, :, step - 1])
-    before = []
-    for number in range(h.shape[1]):
-        before.append(state)
-        state = torch.addcmul(h[:, number, -1], products[:, number, -1], state)
-    h.addcmul_(products, torch.stack(before, 1)[:, :, None])
-    return h.flatten(1, 2)[:, :length].contiguous()
+def _scan_on_gpu(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
+    return in_levels(factors, inputs, state)
 
 
 @_scan_backward.register_kernel("cuda")
-def in_two_levels_backward(
-    gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of ``in_two_levels``, by its recurrence backwards in time with factors of the next step."""
-    conjugate = factors.conj().expand_as(h)
-    after = conjugate.roll(-1, 1).flip(1)
-    grad_inputs = in_two_levels(after, gradient.flip(1), torch.zeros_like(state)).flip(1)
-    before = torch.cat((state[:, None], h[:, :-1]), 1).conj()
-    return (grad_inputs * before).sum_to_size(factors.shape), grad_inputs, grad_inputs[:, 0] * conjugate[:, 0]
+def _scan_backward_on_gpu(gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    grad_factors, grad_inputs, grad_state = in_levels_backward(gradient, factors, state, h)
+    return grad_factors.sum_to_size(factors.shape), grad_inputs, grad_state
 
 
 @_scan.register_fake

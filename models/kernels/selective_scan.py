@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .devices import uses_gpu_form
 from .scan import scan
 from .selective_blocks import selective_sums
 
 CHUNK = 64  # positions whose states are in memory at a time
+GPU_CHUNK = 512  # the same on GPUs, where a chunk takes O(log chunk) launches
 
 
 def selective_scan(
@@ -24,7 +26,7 @@ def selective_scan(
     state: Tensor | None = None,
     *,
     negative: bool = False,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute y_t = h_t read_t with h_t = exp(steps_t rates) h_(t−1) + steps_t x_t write_tᵀ for each channel.
 
@@ -41,15 +43,15 @@ def selective_scan(
         state: Initial state (B, C, S), by default zeros.
         negative: Whether factors of the state are 2 e − 1 for e = exp(steps_t rates), between −1 and 1, in place of e
             (Grazzi et al. 2024, arXiv 2411.12537).
-        chunk: Positions per chunk.
+        chunk: Positions per chunk, by default 64 on CPU and 512 on other devices.
 
     Returns:
         The outputs y (B, N, C) and the last state (B, C, S).
     """
     if state is None:
         state = x.new_zeros(x.shape[0], *rates.shape)
-    if x.device.type == "cpu":
-        return selective_sums(steps * x, steps, rates, write, read, state, chunk, negative)
+    if x.device.type == "cpu" and not uses_gpu_form(x):
+        return selective_sums(steps * x, steps, rates, write, read, state, chunk or CHUNK, negative)
     return by_operators(x, steps, rates, write, read, state, chunk, negative)
 
 
@@ -60,7 +62,7 @@ def by_operators(
     write: Tensor,
     read: Tensor,
     state: Tensor,
-    chunk: int,
+    chunk: int | None = None,
     negative: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute ``selective_scan`` with torch operators, on all states of a chunk at the same time."""
@@ -72,14 +74,15 @@ def by_chunks(
     rows: tuple[Tensor, ...],
     weights: tuple[Tensor, ...],
     state: Tensor,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Apply ``run`` to consecutive chunks, pass the state on, and return the joined outputs and the last state.
 
     ``run(*chunks of rows, *weights, state)`` returns the output of a chunk and its last state, for chunks of ``chunk``
-    positions of tensors ``rows`` (B, N, ...). Each call is recomputed in the backward pass, so that only the tensors of
-    one call are in memory.
+    positions of tensors ``rows`` (B, N, ...), by default 64 on CPU and 512 on other devices. Each call is recomputed in
+    the backward pass, so that only the tensors of one call are in memory.
     """
+    chunk = chunk or (GPU_CHUNK if uses_gpu_form(rows[0]) else CHUNK)
     outputs = []
     for chunks in zip(*(each.split(chunk, 1) for each in rows), strict=True):
         inputs = (*chunks, *weights, state)

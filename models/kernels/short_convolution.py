@@ -40,7 +40,8 @@ def by_shifts(inputs: Tensor, weights: Tensor) -> Tensor:
 def _convolve(inputs: Tensor, weights: Tensor) -> Tensor:
     """Compute ``short_convolution`` on CPU."""
     y = _outputs(inputs, weights)
-    _by_examples(forwards, y.numel(), inputs, weights, y)
+    # A copy, because FSDP frees gathered weights, and cannot free memory that NumPy has referred to.
+    _by_examples(forwards, y.numel(), inputs, weights.clone(), y)
     return y
 
 
@@ -50,7 +51,7 @@ def _backward(gradient: Tensor, inputs: Tensor, weights: Tensor) -> tuple[Tensor
     grad_inputs = torch.zeros_like(inputs, memory_format=torch.contiguous_format)
     # Each example writes its own part, so that the sum does not depend on the number of threads.
     grad_weights = weights.new_zeros(inputs.shape[0], *weights.shape)
-    _by_examples(backwards, inputs.numel(), inputs, weights, gradient, grad_inputs, grad_weights)
+    _by_examples(backwards, inputs.numel(), inputs, weights.clone(), gradient, grad_inputs, grad_weights)
     return grad_inputs, grad_weights.sum(0)
 
 

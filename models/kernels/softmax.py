@@ -61,14 +61,18 @@ def softmax_attention(
     if dropout and q.device.type == "cpu" and torch.backends.cuda.flash_sdp_enabled():
         return _in_slices(q, k, v, mask, causal, scale, dropout)
     width = v.shape[-1]
-    o = fused(*_equal_widths(q, k, v), mask, causal=causal, scale=scale, dropout=dropout)
+    o = fused(*equal_widths(q, k, v), mask, causal=causal, scale=scale, dropout=dropout)
     return o[..., :width] if o.shape[-1] != width else o
 
 
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float, dropout: float
 ) -> Tensor:
-    """Call torch's fused attention on 4-D tensors of one width; ``mask`` is bool, true where a key is visible."""
+    """Call torch's fused attention on 4-D tensors of one width.
+
+    ``mask`` is bool, true where a key is visible, or a term to add to scores.
+    """
+    k, v = with_own_keys(q, k, v, mask)
     return F.scaled_dot_product_attention(
         q,
         k,
@@ -79,6 +83,19 @@ def fused(
         scale=scale,
         enable_gqa=q.shape[1] != k.shape[1],
     )
+
+
+def with_own_keys(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return keys and values for torch's fused attention, repeated for the heads that share them if necessary.
+
+    On CUDA only the flash kernel supports shared keys, and it supports neither masks nor 32 bits; torch would fall back
+    to the math kernel, which stores all scores.
+    """
+    shared = q.shape[1] // k.shape[1]
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else q.dtype
+    if q.device.type != "cuda" or shared == 1 or (mask is None and dtype.itemsize == 2):
+        return k, v
+    return k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
 
 
 def with_scores(
@@ -122,7 +139,8 @@ def lower(queries: int, keys: int, device: torch.device) -> Tensor:
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def _equal_widths(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def equal_widths(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values of the same width, the narrower ones padded by zeros."""
     missing = q.shape[-1] - v.shape[-1]
     if missing > 0:
         return q, k, F.pad(v, (0, missing))

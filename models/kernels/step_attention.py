@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .softmax import with_own_keys
+
 
 def step_attention(
     q: Tensor, k: Tensor, v: Tensor, *, scale: float, bias: Tensor | None = None, window: int | None = None
@@ -20,6 +22,7 @@ def step_attention(
     before = key_offsets(q, k)
     visible = before >= 0 if window is None else (before >= 0) & (before <= window)
     mask = visible if bias is None else bias.to(q.dtype).masked_fill(~visible, -torch.inf)
+    k, v = with_own_keys(q, k, v, mask)
     shared = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=shared)
 

@@ -103,12 +103,12 @@ class SegmentMixer(HeadMixer):
         batch, length = x.shape[:2]
         memory, context = context.memory, context.replace(memory=None)
         starts = [0] * batch if memory is None else memory["read"].tolist()
-        lengths = [length] * batch if context.padding is None else context.padding.lengths.tolist()
+        lengths = [length] * batch if context.padding is None else context.padding.lengths_on_host().tolist()
         groups: dict[tuple[int, int], list[int]] = {}
         for row, key in enumerate(zip(starts, lengths, strict=True)):
             groups.setdefault(key, []).append(row)
         if list(groups) == [(starts[0], length)]:
-            stored = self._unpacked(memory, starts[0], slice(None)) if memory else self._empty(x)
+            stored = self._unpacked(memory, starts[0]) if memory else self._empty(x)
             y, stored, context = self.read(x, stored, starts[0], context.replace(padding=None))
             return y, context.replace(memory=self._packed(stored, starts[0] + length))
         return self._in_groups(x, memory, groups, context)
@@ -121,13 +121,13 @@ class SegmentMixer(HeadMixer):
         padding, losses, context = context.padding, context.losses, context.replace(padding=None, residual=None)
         positions = context.positions
         for (start, count), rows in groups.items():
-            index = torch.tensor(rows, device=x.device)
-            stored = self._unpacked(memory, start, index) if memory else self._empty(x[index])
+            own = select(x, rows)
+            stored = self._unpacked(memory, start, rows) if memory else self._empty(own)
             y = x.new_zeros(len(rows), 0, self.width)
             if count:
-                own = positions[..., :count] if positions.dim() == 1 else positions[index, :count]
-                group = context.replace(positions=own, losses={})
-                y, stored, group = self.read(x[index, :count], stored, start, group)
+                places = positions if positions.dim() == 1 else select(positions, rows)
+                group = context.replace(positions=places[..., :count], losses={})
+                y, stored, group = self.read(own[:, :count], stored, start, group)
                 context = context.replace(statistics=group.statistics)
                 for name, loss in group.losses.items():
                     total = loss * (len(rows) / len(x))
@@ -135,27 +135,32 @@ class SegmentMixer(HeadMixer):
             outputs.append(F.pad(y, (0, 0, 0, x.shape[1] - count)))
             memories.append(self._packed(stored, start + count))
             order.extend(rows)
-        inverse = torch.tensor(order, device=x.device).argsort()
-        joined = {name: torch.cat([each[name] for each in memories])[inverse] for name in memories[0]}
+        inverse = sorted(range(len(order)), key=order.__getitem__)
+        joined = {name: select(torch.cat([each[name] for each in memories]), inverse) for name in memories[0]}
         context = context.replace(padding=padding, losses=losses, memory=joined)
-        return torch.cat(outputs)[inverse], context
+        return select(torch.cat(outputs), inverse), context
 
     def _empty(self, x: Tensor) -> Stored:
         """Return what is stored before the first token."""
         return {name: x.new_zeros(len(x), 0, *self.row_shape(name)) for name in self.capacity()}
 
     def _packed(self, stored: Stored, read: int) -> Stored:
-        """Return the stored rows aligned to the right in as many rows as there can be, and the number of tokens."""
+        """Return the stored rows aligned to the right in as many rows as there can be, and the number of tokens.
+
+        The number is on the CPU, because the next call reads it there.
+        """
         packed = {}
         for name, most in self.capacity().items():
             rows = stored[name]
             missing = rows.new_zeros(len(rows), most - rows.shape[1], *rows.shape[2:])
             packed[name] = torch.cat((missing, rows), 1)
-        return {"read": torch.full((len(rows),), read, device=rows.device), **packed}
+        return {"read": torch.full((len(rows),), read), **packed}
 
-    def _unpacked(self, memory: Stored, read: int, index: Tensor | slice) -> Stored:
-        """Return the rows that are stored after ``read`` tokens for the sequences ``index`` of the batch."""
-        found = {name: memory[name][index] for name in self.capacity()}
+    def _unpacked(self, memory: Stored, read: int, sequences: Sequence[int] | None = None) -> Stored:
+        """Return the rows that are stored after ``read`` tokens for these sequences of the batch, by default all."""
+        found = {
+            name: memory[name] if sequences is None else select(memory[name], sequences) for name in self.capacity()
+        }
         return {name: rows[:, rows.shape[1] - self.slots(read)[name] :] for name, rows in found.items()}
 
     def bounds(self, start: int, length: int) -> list[tuple[int, int]]:
@@ -200,11 +205,19 @@ class SegmentMixer(HeadMixer):
             k_positions: Positions of the keys, (K,) or (B, K).
             visible: Bool mask that broadcasts to the weights, or None. A query without visible keys gets zeros.
         """
+        return self.softmax(self.scores(q, k, q_positions, k_positions), visible)
+
+    def scores(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        """Return the scores (B, H, r, K) of queries and keys with the hooks of the position, as for ``weigh``."""
         if self.position is not None and "rotate" in self.position.hooks:
             q, k = self.position.rotate(q, k, q_positions, k_positions)
         scores = grouped(q * self.head_dim**-0.5, k.mT)
         if self.position is not None:
             scores = self.position.complete(scores, q, k, q_positions, k_positions)
+        return scores
+
+    def softmax(self, scores: Tensor, visible: Tensor | None) -> Tensor:
+        """Return the softmax of the scores of visible keys, as ``weigh`` does."""
         if visible is None:
             return scores.softmax(-1)
         weights = (scores + additive_mask(visible, scores.dtype)).softmax(-1)
@@ -242,7 +255,8 @@ class Strip:
 
     def window(self, low: int, high: int) -> Tensor:
         """Return rows ``low`` to ``high`` (exclusive)."""
-        found, place = [], max(0, bisect_right(self.starts, low) - 1)
+        found: list[Tensor] = []
+        place = max(0, bisect_right(self.starts, low) - 1)
         while (place < len(self.parts) and (start := self.starts[place]) < high) or not found:
             part = self.parts[place]
             begin, end = max(low - start, 0), min(high - start, part.shape[-2])
@@ -255,3 +269,8 @@ class Strip:
         if newer is self or low == own:
             return newer.window(low, high)
         return torch.cat((self.window(low, own), newer.window(own, high)), -2)
+
+
+def select(x: Tensor, rows: Sequence[int]) -> Tensor:
+    """Return the given rows of x (B, ...), without a tensor of indices that a GPU would have to receive."""
+    return torch.cat([x[row : row + 1] for row in rows])

@@ -108,12 +108,16 @@ class RotaryPosition(GridPosition):
     def _scale_factor(self, positions: Tensor) -> Tensor | None:
         """Return s = max(1, length / ``train_length``) of the sequences, float64, (1,) or (B, 1).
 
-        ``positions`` are (N,), shared by all sequences, or (B, N). The result is None if nothing is scaled: if
-        ``scaling`` is none, or if shared positions do not exceed ``train_length``.
+        ``positions`` are those of the keys, (N,), shared by all sequences, or (B, N). The length is the number of
+        positions from the first to the last key, prefix rows excluded, so that s does not grow along a stream.
+        The result is None if nothing is scaled: if ``scaling`` is none, or if there are no more than ``train_length``
+        shared positions.
         """
         if self.scaling == "none" or (positions.dim() == 1 and positions.shape[-1] <= self.train_length):
             return None
-        return ((positions.amax(-1, keepdim=True) + 1).double() / self.train_length).clamp(min=1)
+        first = positions.amin(-1, keepdim=True).clamp(min=0)
+        length = positions.amax(-1, keepdim=True) + 1 - first
+        return (length.double() / self.train_length).clamp(min=1)
 
     def _rotation(self, positions: Tensor, pairs: int, factor: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return cosines and sines (..., N, pairs) of the angles of each pair of channels at ``positions`` (..., N).

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from ..full.by_rows import Prior, attend_by_rows
+from ..full.by_rows import Prior, adds_terms, attend_by_rows, attend_with_added
 from ..full.softmax_attention import SoftmaxAttention
+from ..kernels.devices import uses_gpu_form
 from ..mixer import Context
 
 
@@ -36,4 +37,6 @@ class AddedPrior(SoftmaxAttention):
     ) -> Tensor:
         """Compute softmax attention over all keys, with the results of ``prior`` as the first two arguments."""
         compared = self.compared(q, k, context)
+        if uses_gpu_form(q) and adds_terms(self):
+            return attend_with_added(self, q, k, v, context, compared, self.scale, prior, per_query)
         return attend_by_rows(self, q, k, v, context, self._products, compared, prior=prior, per_query=per_query)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.biased import biased_attention
+from ..kernels.devices import uses_gpu_form
 from ..kernels.rows import row_attention
 from ..mixer import Context
 from .synthesizer import Synthesizer
@@ -56,11 +58,31 @@ class FactorisedDenseSynthesizer(Synthesizer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute softmax attention with the synthetic scores, in slices of queries."""
+        on_gpu = uses_gpu_form(q)
+        parts = [*self.sizes, *[self.head_dim] * (self.mixture != "alone")]
+
+        def synthetic(coarse: Tensor, fine: Tensor, keys: int) -> Tensor:
+            needed = coarse[..., : -(-keys // self.sizes[1]), None]
+            # The gradients of a matrix product are matrix products, which store nothing of the size of the scores.
+            products = needed @ fine[..., None, :] if on_gpu else needed * fine[..., None, :]
+            return products.flatten(-2)[..., :keys]
+
+        if on_gpu:
+            coarse, fine, *content = q.split(parts, -1)
+            # Without a mixture there are no inner products: those of zeros are added instead.
+            compared = (content[0], k) if content else (torch.zeros_like(v), torch.zeros_like(v))
+            return biased_attention(
+                *(*compared, v, lambda start, queries, keys, coarse, fine: synthetic(coarse, fine, keys)),
+                per_query=(coarse, fine),
+                padding=context.padding,
+                causal=self.causal,
+                scale=1.0,
+                dropout=self.drop_rate,
+            )
 
         def score(rows: Tensor, start: int, keys: int) -> Tensor:
-            coarse, fine, *content = rows.split([*self.sizes, *[self.head_dim] * (self.mixture != "alone")], -1)
-            needed = coarse[..., : -(-keys // self.sizes[1]), None]
-            scores = (needed * fine[..., None, :]).flatten(-2)[..., :keys]
+            coarse, fine, *content = rows.split(parts, -1)
+            scores = synthetic(coarse, fine, keys)
             return scores + content[0] @ k[:, :, :keys].mT if content else scores
 
         return row_attention(q, v, score, padding=context.padding, causal=self.causal, dropout=self.drop_rate)

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from ..feedforward import linear
 from ..full.by_rows import Prior
+from ..kernels.devices import uses_gpu_form
 from ..kernels.linear import full_precision
+from ..kernels.terms import difference_term
 from ..mixer import Context
 from .added_prior import AddedPrior
 
@@ -44,11 +46,14 @@ class Forgetting(AddedPrior):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend with the prior computed from x, and merge."""
         q, k, v = self.project(x)
-        o = self.attend_with(*self.forgotten(x, context), q, k, v, context)
+        o = self.attend_with(*self.forgotten(x, q.dtype, context), q, k, v, context)
         return self.finish(o, q, k, v, context)
 
-    def forgotten(self, x: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]]:
-        """Return the prior and cumulative sums of log f, (B, H, N, 1) if causal and (B, H, N, 2) if bidirectional."""
+    def forgotten(self, x: Tensor, dtype: torch.dtype, context: Context) -> tuple[Prior, tuple[Tensor, ...]]:
+        """Return the prior and cumulative sums of log f, (B, H, N, 1) if causal and (B, H, N, 2) if bidirectional.
+
+        The prior is in single or double precision, on GPUs in ``dtype``.
+        """
         with full_precision(x):
             gates = self.forget(x if x.dtype.itemsize >= 4 else x.float())
             kept = F.logsigmoid(gates if context.padding is None else context.padding.zero(gates))
@@ -58,12 +63,15 @@ class Forgetting(AddedPrior):
             if not self.causal:
                 # For later keys: negated sums that exclude their own token, so that own − key is the sum in between.
                 sums = torch.stack((sums[..., 0], kept[..., 1] - sums[..., 1]), -1)
+        on_gpu = uses_gpu_form(x)
         keys, precise = sums.transpose(2, 3), torch.promote_types(x.dtype, torch.float32)
 
         def prior(start: int, queries: int, count: int, own: Tensor) -> Tensor:
             # Relative to the first query of the slice, so that single precision is sufficient.
             first = sums[:, :, start : start + 1].detach()
             own, others = (own - first).to(precise), (keys[..., :count] - first.mT).to(precise)
+            if on_gpu:
+                return difference_term(own, others, start, dtype)
             before = own[..., :1] - others[:, :, :1]
             if self.causal:
                 return before

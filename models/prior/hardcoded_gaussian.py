@@ -59,6 +59,8 @@ class HardcodedGaussian(HeadMixer):
             raise UserError("model.mixer.offsets=[]: must not be empty; leave it out for the offsets of the paper")
         del self.query, self.key
         self.offsets, self.deviation = [offsets[head % len(offsets)] for head in range(heads)], deviation
+        self.centres: Tensor
+        self.register_buffer("centres", torch.tensor(self.offsets)[:, None], persistent=False)
 
     def restricts_from(self) -> int:
         """Return 0: weights depend on distances only."""
@@ -71,8 +73,7 @@ class HardcodedGaussian(HeadMixer):
         """
         reach = math.ceil(REACH * self.deviation) + max(abs(offset) for offset in self.offsets)
         relative = torch.arange(-reach, reach + 1, device=like.device, dtype=like.dtype)
-        centres = torch.tensor(self.offsets, device=like.device)[:, None]
-        standard = (relative - centres) / self.deviation
+        standard = (relative - self.centres) / self.deviation
         masked = (standard.abs() > REACH) | (relative > 0) if self.causal else standard.abs() > REACH
         density = (-0.5 * standard.square()).exp() / (self.deviation * math.sqrt(2 * math.pi))
         return density.masked_fill(masked, 0)

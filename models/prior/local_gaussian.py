@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 from ..full.by_rows import Prior
+from ..kernels.devices import uses_gpu_form
 from ..kernels.linear import full_precision
 from ..kernels.means import running_mean
 from ..kernels.segments import segment_mean
+from ..kernels.terms import gaussian_term
 from ..mixer import Context
 from .added_prior import AddedPrior
 
@@ -72,7 +74,7 @@ class LocalGaussian(AddedPrior):
         """Return the prior and the tensors it takes: centres and −1 / 2σ² of all queries, each (B, H, N, 1)."""
         if self.centre_hidden is None or self.centre_read is None:
             return None
-        tokens = self._tokens(q, context)
+        tokens, dtype, on_gpu = self._tokens(q, context), q.dtype, uses_gpu_form(q)
         with full_precision(q):
             q, k = (x.float() if x.dtype.itemsize < 4 else x for x in (q, k))
             hidden = (q @ self.centre_hidden).tanh()
@@ -87,6 +89,8 @@ class LocalGaussian(AddedPrior):
         positions = torch.arange(q.shape[2], device=q.device)
 
         def prior(start: int, queries: int, keys: int, centre: Tensor, steepness: Tensor) -> Tensor:
+            if on_gpu:
+                return gaussian_term(positions[:keys], centre, steepness, dtype)
             return (positions[:keys] - centre).square() * steepness
 
         return prior, (centre, steepness.expand_as(centre))

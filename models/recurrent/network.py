@@ -73,7 +73,7 @@ class Network(Recurrence):
             h, after = network(x, parts if self.parts > 1 else parts[0])
             return h, torch.cat(after if self.parts > 1 else (after,)).transpose(0, 1)
         # Packed sequences end at their lengths. An empty one is read with length 1, and its state is restored below.
-        lengths = context.padding.lengths.clamp(min=1).cpu()
+        lengths = context.padding.lengths_on_host().clamp(min=1)
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         outputs, after = network(packed, parts if self.parts > 1 else parts[0])
         h, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True, total_length=x.shape[1])

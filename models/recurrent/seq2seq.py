@@ -97,9 +97,10 @@ class Seq2Seq(nn.Module):
         inputs, lengths = batch.inputs, batch.lengths
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
+        host = (lengths.cpu() if batch.host_lengths is None else batch.host_lengths).flatten()
         # Packed sequences cannot be empty: a sequence without tokens is read as one padding token.
         lengths = lengths.clamp(min=1)
-        states, last, cells = self.encode(self.drop(self.embedding(inputs)), lengths)
+        states, last, cells = self.encode(self.drop(self.embedding(inputs)), host.clamp(min=1))
         state = self.begin(last).tanh()
         attended: tuple[Tensor, ...] = ()
         if self.attend is not None:
@@ -110,12 +111,12 @@ class Seq2Seq(nn.Module):
         return Output(self.head(self.drop(torch.cat((after[:, 0], *attended), -1))))
 
     def encode(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Encode x (B, N, E) with ``lengths`` (B,).
+        """Encode x (B, N, E) with ``lengths`` (B,) on the CPU.
 
         Returns the states of the last layer (B, N, S), the final states of both directions (B, S), and for an LSTM
         their cells (B, S), otherwise None.
         """
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         packed_states, ends = self.encoder(packed)
         states, _ = nn.utils.rnn.pad_packed_sequence(packed_states, batch_first=True, total_length=x.shape[1])
         last, cells = (torch.cat((end[-2], end[-1]), -1) for end in (ends if self.cell == "lstm" else (ends, ends)))

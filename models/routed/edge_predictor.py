@@ -8,10 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..kernels.devices import uses_gpu_form
 from ..kernels.sorting import take
 
 CHUNK = 64
 """Number of choices for which a distribution over all tokens is in memory at the same time."""
+GPU_CHUNK = 512
+"""The same on GPUs, where few launches matter more than the cache."""
 
 
 class EdgePredictor(nn.Module):
@@ -47,9 +50,9 @@ class EdgePredictor(nn.Module):
         Returns:
             Indices (B, K, T).
         """
-        parts = []
-        for start in range(0, draws.shape[1], CHUNK):
-            part = slice(start, start + CHUNK)
+        parts, chunk = [], _chunk(nodes)
+        for start in range(0, draws.shape[1], chunk):
+            part = slice(start, start + chunk)
             parts.append(self._walk(nodes, None if begin is None else begin[:, part], draws[:, part], valid))
         return torch.cat(parts, 1)
 
@@ -60,11 +63,11 @@ class EdgePredictor(nn.Module):
         are computed again in the backward pass.
         """
         current, inputs = self._visited(nodes, begin, chosen)
-        log_probabilities = []
-        for part in zip(*(x.split(CHUNK, 1) for x in (inputs, current, chosen)), strict=True):
+        log_probabilities, size = [], _chunk(nodes)
+        for part in zip(*(x.split(size, 1) for x in (inputs, current, chosen)), strict=True):
             states = self.lstm(part[0].flatten(0, 1))[0]
             flat = states.reshape(len(nodes), -1, nodes.shape[-1]), part[1].flatten(1), part[2].flatten(1)
-            for chunk in zip(*(x.split(CHUNK, 1) for x in flat), strict=True):
+            for chunk in zip(*(x.split(size, 1) for x in flat), strict=True):
                 log_probabilities.append(checkpoint(self._score, nodes, *chunk, valid, use_reentrant=False))
         return torch.cat(log_probabilities, 1).view(chosen.shape)
 
@@ -101,18 +104,34 @@ class EdgePredictor(nn.Module):
 
     def _logits(self, nodes: Tensor, states: Tensor, current: Tensor, valid: Tensor | None) -> Tensor:
         """Return the logits (B, R, N) of all nodes for LSTM states (B, R, P) at the node indices ``current`` (B, R)."""
-        logits = states @ nodes.mT / math.sqrt(nodes.shape[-1])
-        reach = self.near.shape[0] // 2
-        offsets = torch.arange(nodes.shape[1], device=nodes.device) - current[..., None]
-        bias = self.near.index_select(0, (offsets.clamp(-reach, reach) + reach).flatten()).view(offsets.shape)
-        logits = logits + bias.to(logits.dtype)
+        scale = math.sqrt(nodes.shape[-1])
+        if uses_gpu_form(nodes):
+            logits = torch.baddbmm(self._rows_of_biases(nodes, current), states, nodes.mT, alpha=1 / scale)
+        else:
+            logits = states @ nodes.mT / scale
+            reach = self.near.shape[0] // 2
+            offsets = torch.arange(nodes.shape[1], device=nodes.device) - current[..., None]
+            bias = self.near.index_select(0, (offsets.clamp(-reach, reach) + reach).flatten()).view(offsets.shape)
+            logits = logits + bias.to(logits.dtype)
         # The mask is finite, so that the distribution is defined even if no node is valid.
         return logits if valid is None else logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
+
+    def _rows_of_biases(self, nodes: Tensor, current: Tensor) -> Tensor:
+        """Return the biases (B, R, N) of all nodes at the node indices ``current``: rows of a view of one table."""
+        length, reach = nodes.shape[1], self.near.shape[0] // 2
+        # An index before all nodes is at least −reach.
+        offsets = torch.arange(1 - length, length + reach, device=nodes.device).clamp(-reach, reach) + reach
+        windows = self.near.index_select(0, offsets).to(nodes.dtype).unfold(0, length, 1)
+        return windows.index_select(0, (length - 1 - current).flatten()).view(*current.shape, length)
 
     def _score(self, nodes: Tensor, states: Tensor, current: Tensor, chosen: Tensor, valid: Tensor | None) -> Tensor:
         """Return the log-probabilities (B, R) of the node indices ``chosen`` (B, R)."""
         logits = self._logits(nodes, states, current, valid)
         return logits.gather(-1, chosen[..., None])[..., 0] - logits.logsumexp(-1)
+
+
+def _chunk(nodes: Tensor) -> int:
+    return GPU_CHUNK if uses_gpu_form(nodes) else CHUNK
 
 
 def _gather(nodes: Tensor, indices: Tensor) -> Tensor:

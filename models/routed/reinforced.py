@@ -44,8 +44,8 @@ class ReinforcedModel(SequenceModel):
         if log_probability is None or not self.training:
             return output._replace(losses=losses)
         reward = row_rewards(output.logits.detach(), batch.targets)
-        current = torch.stack((reward.sum(), reward.new_tensor(float(len(reward)))))
-        total, count = self.rewards if self.rewards[1] > 0 else current
+        current = torch.stack((reward.sum(), reward.new_full((), len(reward))))
+        total, count = torch.where(self.rewards[1] > 0, self.rewards, current)
         log_probability = log_probability.view(len(reward), -1).sum(1)  # two documents of a pair share one reward
         losses[KEY] = ((total / count - reward) * log_probability).mean()
         statistics = {**output.statistics, str(self.statistics_name): {"rewards": current}}

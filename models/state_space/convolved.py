@@ -67,5 +67,5 @@ def decayed_sums(x: Tensor, rates: Tensor, padding: Padding | None) -> Tensor:
 
 def total_decay(rates: Tensor, x: Tensor, padding: Padding | None) -> Tensor:
     """Return exp(n r), the decay of a state over the n valid positions of x (B, E, N): (B or 1, E, P)."""
-    ends = x.new_tensor([x.shape[-1]]) if padding is None else padding.lengths
+    ends = x.new_full((1,), x.shape[-1]) if padding is None else padding.lengths
     return (ends[:, None, None] * rates).exp()

@@ -4,6 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,7 +17,7 @@ FIELDS = {
     "schema_version", "hash_version", "status", "reason", "last_lines", "attempt", "key", "variant", "config",
     "protocol_modified", "command", "started_at", "finished_at", "wall_seconds", "code", "data", "environment",
     "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "margins", "slices",
-    "extrapolation", "capability", "search", "state", "memory", "restriction", "artifacts",
+    "extrapolation", "capability", "search", "state", "memory", "adaptive_depth", "restriction", "artifacts",
 }  # fmt: skip
 
 
@@ -217,9 +218,11 @@ def test_a_task_may_define_its_own_score(tmp_path, forks):
     (tmp_path / "ideas" / "task").mkdir(parents=True)
     (tmp_path / "ideas" / "task" / "judged.yaml").write_text("# Judged.\n_target_: judged.Judged\n")
     (tmp_path / "ideas" / "judged.py").write_text(
-        "from lra_bench.tasks.listops.task import ListOps\n\n\nclass Judged(ListOps):\n"
-        "    def score(self, model):\n        assert not model.training\n"
-        "        return {'accuracy': 0.625, 'low': 0.5}\n"
+        "from lra_bench.contracts import TaskScore\nfrom lra_bench.tasks.listops.task import ListOps\n\n\n"
+        "class Judged(ListOps):\n"
+        "    def score(self, model, *, length=None, variant=None, seed=0, batch_size=32):\n"
+        "        assert not model.training\n"
+        "        return TaskScore(0.625 if length is None else 0.25, 16, {'judge': {'first': 0.5}})\n"
     )
     sizes = "task.rows={train: 64, validation: 16, test: 16}"
     forks.command(
@@ -227,8 +230,13 @@ def test_a_task_may_define_its_own_score(tmp_path, forks):
         *("bench", "--config-dir", "ideas", *TINY[:1], "task=judged", *TINY[2:], "model=bag_of_tokens", "tracker=none"),
         *("task.window=[20,100]", "task.extrapolation_rows=16", sizes),
     )
-    test = folder.record()["metrics"]["test"]
-    assert (test["accuracy"], test["low"], test["high"]) == (0.625, 0.5, None)
+    record = folder.record()
+    test, (part,) = record["metrics"]["test"], record["slices"]
+    assert (test["accuracy"], test["n"]) == (0.625, 16) and test["low"] < 0.625 < test["high"]
+    assert record["metrics"]["test_targets"]["accuracy"] in np.arange(17) / 16
+    assert (part["slicing"], part["label"], part["score"]) == ("judge", "first", 0.5)
+    at = {point["ratio"]: point["score"] for point in record["extrapolation"]["points"] if point["status"] == "ok"}
+    assert at.pop(1.0) == 0.625 and set(at.values()) == {0.25}
 
 
 def test_a_record_of_an_older_version_is_reported_as_stale(tmp_path, forks):

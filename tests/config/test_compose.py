@@ -95,17 +95,19 @@ def test_every_model_composes_under_every_protocol(model, protocol):
 
 @pytest.fixture(scope="module")
 def merge_files():
-    """Return a function that merges the files of a model and its position into the configuration of protocol quick."""
+    """Return a function that merges the files of a model, its position and its sizes into those of protocol quick."""
     composed, composed_choices = loading.load_unresolved(["protocol=quick", "hardware=cpu"], None)
     OmegaConf.set_struct(composed, False)
     composed.model = {}
-    files = {group: option_files(group) for group in ("position", "model")}
+    files = {group: option_files(group) for group in ("position", "model", "mechanism")}
 
     def load(overrides):
         choices = composed_choices | dict(override.split("=") for override in overrides)
         config = copy.deepcopy(composed)
         config.merge_with({"position": OmegaConf.load(files["position"][choices["position"]])})
         config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
+        if (sizes := files["mechanism"].get(f"quick_{choices['model']}")) is not None:
+            config.merge_with(OmegaConf.load(sizes))
         config.merge_with(
             {"backbone": OmegaConf.load(CONF / "config.yaml").backbone}
         )  # _self_ follows the model in config.yaml
@@ -121,6 +123,8 @@ def test_every_model_composes(model, merge_files):
     assert text.startswith("# @package _global_\n") and "defaults" not in yaml.safe_load(text)
     composed = compose(f"model={model}", "protocol=quick", "hardware=cpu", load=merge_files)
     check_composed(composed, "quick")
+    stack = (yaml.safe_load(text).get("backbone") or {}).get("_target_", "lra_bench.models.backbone.SequenceModel")
+    assert composed.config.backbone._target_ == stack
     if model in OF_EACH_FORM:
         by_hydra = compose(f"model={model}", "protocol=quick", "hardware=cpu")
         assert composed.config == by_hydra.config

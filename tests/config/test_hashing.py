@@ -13,7 +13,7 @@ from lra_bench.config import hashing
 from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
-from lra_bench.config.schema import Hybrid
+from lra_bench.config.schema import Embedding, Experts, Hybrid, OutputHead, ProductKeys
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -184,6 +184,10 @@ OTHER = {
     "list[float]": [0.7, 0.7],
     "list[int]": [5],
     "Hybrid": Hybrid(every=2),
+    "Embedding": Embedding(rank=2),
+    "OutputHead": OutputHead(kind="mixture"),
+    "Experts": Experts(count=2),
+    "ProductKeys": ProductKeys(layer=1),
 }
 
 

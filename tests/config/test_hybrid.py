@@ -91,11 +91,20 @@ def test_wrong_options_raise_user_error(overrides, message):
 
 
 @pytest.mark.parametrize("model", ["bag_of_tokens", "seq2seq"])
-@pytest.mark.parametrize("option", ["backbone.short_convolution=3", "backbone.hybrid.every=2"])
-def test_whole_networks_refuse_both_options(model, option):
+@pytest.mark.parametrize(
+    "option",
+    [
+        "backbone.short_convolution=3",
+        "backbone.hybrid.every=2",
+        "backbone.gate=gru",
+        "+model.controller={_target_: Any}",
+    ],
+)
+def test_whole_networks_refuse_options_of_layers(model, option):
     config = compose(f"model={model}", option).config
     spec = build_task(config).spec
-    with pytest.raises(UserError, match=rf"{option}: \w+ is a whole network without layers around a mixer"):
+    named = option if option.startswith("backbone") else "model.controller"
+    with pytest.raises(UserError, match=rf"{named}: \w+ is a whole network without layers around a mixer"):
         build_model(config, spec)
     assert "is a whole network" in incompatible(config, spec)
     assert incompatible(compose(f"model={model}").config, spec) is None

@@ -10,7 +10,7 @@ from lra_bench.cli.completion import override
 from lra_bench.cli.data import prepare
 from lra_bench.config.groups import option_files
 from lra_bench.config.listing import describe, options
-from lra_bench.config.task_groups import FOLDER, expand_tasks, group_names, task_group
+from lra_bench.config.task_groups import FOLDER, board_of, expand_tasks, group_names, on_one_board, task_group
 from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand
 from tests.support.malformed import command
@@ -26,8 +26,9 @@ def own(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_groups_of_the_project_are_lra_and_abilities() -> None:
-    assert group_names() == GROUPS == ["abilities", "lra"]
+def test_the_groups_of_the_project() -> None:
+    assert group_names() == GROUPS == ["abilities", "decisions", "lra"]
+    assert [name for name in GROUPS if task_group(name).apart] == ["decisions"]
     assert task_group("lra").tasks == ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128")
 
 
@@ -38,6 +39,13 @@ def test_every_task_of_a_group_has_a_file(name: str) -> None:
     assert len(set(group.tasks)) == len(group.tasks)
     assert set(group.measured_at) <= set(group.tasks), "measured_at names a task outside of the group"
     assert name not in tasks and describe(option_files(FOLDER)[name])
+
+
+def test_tasks_with_a_board_of_their_own_are_averaged_with_each_other_only() -> None:
+    assert [board_of(task) for task in ("key_to_door", "recall", "mine")] == ["decisions", "", ""]
+    assert on_one_board(["text", "key_to_door", "mine v2"]) == ["text", "mine v2"]
+    for labels in (["key_to_door v2", "delayed_recall"], ["text", "recall"], []):
+        assert on_one_board(labels) == labels
 
 
 def test_a_group_expands_to_its_tasks_without_duplicates(own: Path) -> None:

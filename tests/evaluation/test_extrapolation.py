@@ -82,7 +82,9 @@ class Failing(FirstToken):
             elif self.how:
                 raise {"allocator": RuntimeError("DefaultCPUAllocator: can't allocate memory"),
                        "memory": MemoryError("no more"), "bug": RuntimeError("a bug\nwith two lines"),
-                       "index": IndexError("index out of range in self")}[self.how]  # fmt: skip
+                       "index": IndexError("index out of range in self"),
+                       "cublas": RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+                       "assert": RuntimeError("CUDA error: device-side assert triggered")}[self.how]  # fmt: skip
         return Output(logits.roll(1, -1) if self.odd else logits)
 
 
@@ -138,6 +140,7 @@ def test_variants_can_be_selected_and_unknown_ones_raise_user_error():
         ("memory", "out_of_memory", "no more"),
         ("bug", "failed", "a bug"),
         ("index", "failed", "index out of range in self"),
+        ("cublas", "out_of_memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
     ],
 )
 def test_failure_at_one_length_is_reported_and_does_not_affect_others(how, status, reason):
@@ -147,6 +150,13 @@ def test_failure_at_one_length_is_reported_and_does_not_affect_others(how, statu
     assert found.points[1]["reason"] == reason
     assert [key.length for key in found.evaluations] == [8, 32]
     assert all(p["status"] in POINT_STATUSES for p in found.points)
+
+
+def test_after_an_error_that_ends_the_cuda_context_no_length_is_tried():
+    found = length_curve([1, 2, 4], ["shown"], [], Failing("assert"))
+    assert [(p["length"], p["status"]) for p in found.points] == [(8, "ok"), (16, "failed"), (32, "failed")]
+    assert found.points[1]["reason"] == "CUDA error: device-side assert triggered"
+    assert found.points[2]["reason"].startswith("not measured: the GPU failed at 16 tokens (CUDA error: device-side")
 
 
 def test_knobs_have_separate_points_beyond_the_training_length_in_the_first_variant():

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,6 +22,7 @@ from lra_bench.contracts import UserError
 from lra_bench.figures import FIGURES, NothingToDrawError, draw, style, task_table
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
+from lra_bench.figures.score_vs_depth import COSTS
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
@@ -36,8 +38,9 @@ from tests.support.record_factory import (
     make_speed,
 )
 
-TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_state")
-OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities", "rate_search"))
+TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_state", "score_vs_depth")
+OWN_MODULE = ("score_vs_length", "abilities", "rate_search", "middle_phase")
+OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in OWN_MODULE)
 """Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""
 OF_SCORES = (
     "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "slices", "learning_curves", "heat_map",
@@ -107,13 +110,37 @@ def with_knobs(record: Record) -> Record:
         if last <= 500 * ratio
     ]  # fmt: skip
     record.extrapolation = section(500, [*old["points"], *with_knob], rows, old["attempts"], True)
-    points = [
+    memory: Any = [
         {"memory_length": length, "n": 100, "score": 3 - 0.1 * number + 0.01 * record.key.seed, "loss": 2.0,
          "low": 2.0, "high": 4.0, "state_bytes": 1000 * (number + 1)}
         for number, length in enumerate((0, 128, 512))
     ]  # fmt: skip
-    record.memory = {"trained_length": 128, "window_length": 64, "points": points, "attempt": 1}
+    record.memory = {"trained_length": 128, "window_length": 64, "points": memory, "attempt": 1}
+    record.adaptive_depth = make_depths(record.key.seed)
     return record
+
+
+def make_depths(seed: int) -> Any:
+    """Return results of exits at each of four layers and at three thresholds, and depths of slices."""
+    points = [
+        {"kind": kind, "value": value, "n": 1000, "score": 0.2 + 0.05 * depth + 0.01 * seed, "loss": 2.0,
+         "low": 0.18 + 0.05 * depth, "high": 0.24 + 0.05 * depth, "mean_depth": depth, "disagreement": 0.1,
+         "flops_per_token": 20_000 * depth, "seconds_per_token": 1e-6 * depth}
+        for kind, value, depth in (
+            ("layers", 1.0, 1.0), ("layers", 2.0, 2.0), ("layers", 4.0, 4.0), ("threshold", 0.9, 3.0),
+            ("threshold", 0.1, 1.5),
+        )
+    ]  # fmt: skip
+    slices = [
+        {"slicing": slicing, "label": label, "n": 100, "mean_depth": 1.5 + 0.5 * number + 0.2 * seed,
+         "deviation": 0.25, "score": 0.5}
+        for slicing, labels in (("depth", ("10", "2", "3")), ("distance", ("33",)))
+        for number, label in enumerate(labels)
+    ]  # fmt: skip
+    return {
+        "full_depth": 4, "adapts_by": "example", "points": points, "sliced": {"kind": "threshold", "value": 0.9},
+        "slices": slices, "calibration": [], "attempt": 1,
+    }  # fmt: skip
 
 
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
@@ -270,6 +297,34 @@ def test_scores_by_memory_length_and_bytes_have_the_values_of_the_records() -> N
     assert list(curve.get_ydata()) == [1000, 2000, 3000]
     assert [label.get_text() for label in bits.get_xticklabels()] == ["0", "128", "512"]
     assert set(data["seeds"]) == {2} and data["low"].min() == pytest.approx(2.8)
+
+
+def test_scores_over_layers_flops_and_time_are_those_of_the_budgets() -> None:
+    made = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
+    figure, data = one("score_vs_depth", made)
+    assert [ax.get_xlabel() for ax in figure.axes] == [label for _, label, _ in COSTS.values()]
+    for ax, scale in zip(figure.axes, (1, 0.02, 1), strict=True):
+        fixed, adaptive = [line for line in ax.lines if line.get_zorder() == 3.5]
+        assert list(fixed.get_xdata()) == pytest.approx([scale, 2 * scale, 4 * scale])
+        assert list(fixed.get_ydata()) == pytest.approx([25.5, 30.5, 40.5])
+        assert list(adaptive.get_xdata()) == pytest.approx([1.5 * scale, 3 * scale])
+    assert {"exit at one layer", "exit at a confidence"} <= set(data["rule"]) and len(data) == 3 * 5
+    made[0].adaptive_depth["points"][0]["flops_per_token"] = None
+    made[1].adaptive_depth["points"][0]["flops_per_token"] = None
+    assert len(one("score_vs_depth", made)[1]) == 3 * 5 - 1
+    assert FIGURES["score_vs_depth"].exclusions([make_record()]) == ["without budgets of depth"]
+
+
+def test_depths_by_slice_are_sorted_with_their_deviation() -> None:
+    made = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
+    figure, data = one("depth_by_slice", made)
+    (ax,) = figure.axes
+    (curve,) = [line for line in ax.lines if line.get_zorder() == 3.5]
+    assert list(curve.get_ydata()) == pytest.approx([2.1, 2.6, 1.6])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "3", "10"]
+    assert (data["high"] - data["mean_depth"]).tolist() == pytest.approx([0.25] * 3) and set(data["n"]) == {200}
+    assert ax.get_title("left").endswith("by depth") and ax.get_ylabel() == "mean number of layers"
+    assert FIGURES["depth_by_slice"].exclusions([make_record()]) == ["without depths of several slices"]
 
 
 def test_losses_with_a_knob_have_separate_axes() -> None:

@@ -143,12 +143,14 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
     assert done.stderr.splitlines()[-1].endswith(
         "ranks could not be drawn, see the messages above; all other figures were written"
     )
-    # The tasks of loss_by_position and of abilities, memory, and searched cells are not among these records.
+    # The tasks of loss_by_position and of abilities, memory, adaptive depth and searched cells are not among them.
     assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.FIGURES} - {
         "ranks",
         "loss_by_position",
         "score_vs_length",
         "score_vs_memory",
+        "score_vs_depth",
+        "depth_by_slice",
         "abilities",
         "rate_search",
     }

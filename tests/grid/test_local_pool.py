@@ -57,6 +57,13 @@ def test_each_worker_has_its_own_gpus(eight_cores, four_gpus):
     pairs = resources.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
     assert [each.visible_gpus for each in resources.allocations(pairs)] == ["4,5", "6,7"]
     assert [len(each.cores) for each in resources.allocations(pairs)] == [4, 4]
+    assert single.measure.energy and pairs.measure.energy
+
+
+def test_workers_share_gpus_if_requested_and_their_energy_is_not_measured(eight_cores, four_gpus):
+    shared = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=7", "launcher.cells_per_gpu=2"))
+    assert [each.visible_gpus for each in resources.allocations(shared)] == ["4", "4", "5", "5", "6", "6", "7"]
+    assert shared.measure.energy is False
 
 
 @pytest.mark.parametrize(
@@ -65,6 +72,15 @@ def test_each_worker_has_its_own_gpus(eight_cores, four_gpus):
         (["hardware=cpu", "launcher.workers=9"], "launcher.workers=9: this machine has 8 usable cores"),
         (["hardware=cpu", "launcher.workers=4", "hardware.threads=3"], "hardware.threads=3"),
         (["hardware=cuda", "launcher.workers=5"], "launcher.workers=5: 5 cells need 5 GPUs, 4 are available"),
+        (["hardware=cuda", "launcher.workers=8", "launcher.cells_per_gpu=1"], "raise launcher.cells_per_gpu"),
+        (
+            ["hardware=cpu", "launcher.workers=2", "launcher.cells_per_gpu=2"],
+            "launcher.cells_per_gpu=2: the cells run on",
+        ),
+        (
+            ["hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2", "launcher.cells_per_gpu=2"],
+            "launcher.cells_per_gpu=2: cells of 2 processes cannot share a GPU",
+        ),
         (["hardware=cuda_ddp", "launcher.workers=2"], "set hardware.processes"),
     ],
 )

@@ -61,6 +61,18 @@ def test_tasks_that_were_measured_with_other_systems_have_their_own_table() -> N
     assert f"{100 * skill:.0f} %" in tables[2]["mean skill"].iloc[0]
 
 
+def test_decisions_have_a_table_of_their_own_and_are_in_no_average_with_other_tasks() -> None:
+    scores = {"listops": 0.6, "recall": 0.8, "key_to_door": 0.9, "delayed_recall": 0.7}
+    frame = overview([make_record("local", task, accuracy=score) for task, score in scores.items()])
+    skills = row(frame, "local")[[f"skill_{task}" for task in scores]].astype(float)
+    assert row(frame, "local")["mean_skill"] == pytest.approx(skills.iloc[:2].mean()) != pytest.approx(skills.mean())
+    first, second = wide_sections(frame)
+    assert set(scores) - set(first.table.columns) == {"key_to_door", "delayed_recall"}
+    assert set(scores) - set(second.table.columns) == {"listops", "recall"}
+    alone = overview([make_record("local", task, accuracy=scores[task]) for task in ("key_to_door", "delayed_recall")])
+    assert row(alone, "local")["mean_skill"] == pytest.approx(skills.iloc[2:].mean())
+
+
 def test_a_task_on_which_no_system_beats_the_floor_says_so_in_its_heading() -> None:
     records = [make_record("local", accuracy=0.2), make_record("local", "text", accuracy=0.9)]
     [section] = wide_sections(overview(records))

@@ -40,6 +40,7 @@ RELAXED = {
     "sortcut": {"block": LARGE},
     "sparse_fixed": {"stride": LARGE},
     "sparse_strided": {"stride": LARGE, "combine": "merged"},
+    "memorizing": {"segment": LARGE},
     "transformer_xl": {"segment": LARGE},
 }
 """Options that remove the restriction of the small mixers."""
@@ -52,7 +53,7 @@ DEFAULTS = {
     "local": 66, "longformer": 67, "lowrank_band": 66, "luna": 129, "mega_chunk": 129, "memory_compressed": 2,
     "multiscale": 34, "native_sparse": 130, "nystrom": 65, "poolingformer": 34, "random": 129, "reformer": 129,
     "routing": 2, "sac": 2, "sinkhorn": 33, "sinkhorn_bilinear": 33, "sortcut": 65, "sparse_fixed": 33,
-    "sparse_strided": 2, "star": 4, "transformer_xl": 513, "compressive": 513,
+    "sparse_strided": 2, "star": 4, "transformer_xl": 513, "compressive": 513, "memorizing": 513,
 }  # fmt: skip
 """Results with default options, a maximal length of 1,024 and two heads; for all other mixers 0 or None."""
 

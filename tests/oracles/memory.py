@@ -3,6 +3,7 @@
 import torch
 
 from lra_bench.models.memory.compressive import Compressive
+from lra_bench.models.memory.memorizing import Memorizing
 from lra_bench.models.memory.transformer_xl import TransformerXL
 from tests.oracles.softmax import positioned_scores, scores, softmax_of
 
@@ -48,8 +49,33 @@ def compressive(mixer, x, seen):
     return mixer.merge(softmax_of(torch.cat(pairs, -1), allowed) @ torch.cat((v, slot_v), 2))
 
 
-OUTPUTS = {TransformerXL: transformer_xl, Compressive: compressive}
+def memorizing(mixer, x, seen):
+    """Compute both attentions with all scores: those of the local window, and the largest of older tokens."""
+    q, k, v = mixer.project(x)
+    if mixer.qk_norm:
+        q, k = (each / each.norm(dim=-1, keepdim=True) for each in (q, k))
+        q = q * mixer.head_dim * mixer.temperature[:, None, None]
+    sharing = mixer.heads // mixer.kv_heads
+    values = v.repeat_interleave(sharing, 1)
+    scale = mixer.head_dim**-0.5
+    near = reach(x.shape[1], mixer.segment, mixer.cache)
+    far = reach(x.shape[1], mixer.segment, mixer.memory_length) & ~near
+    # The memory receives no gradient.
+    far_scores = (q @ k.detach().repeat_interleave(sharing, 1).mT * scale).masked_fill(~far, -torch.inf)
+    ranks = far_scores.argsort(-1, descending=True).argsort(-1)
+    chosen = far & (ranks < mixer.neighbours)
+    scores = positioned_scores(mixer, q, k, q, k, scale)
+    if mixer.joint:
+        weights = softmax_of(torch.where(chosen, far_scores, scores), chosen | (seen & near))
+        return mixer.merge((weights * chosen) @ values.detach() + (weights * ~chosen) @ values)
+    gate = mixer.gate.sigmoid()[:, None, None] * chosen.any(-1, keepdim=True)
+    memory = softmax_of(far_scores, chosen) @ values.detach()
+    return mixer.merge(gate * memory + (1 - gate) * (softmax_of(scores, seen & near) @ values))
+
+
+OUTPUTS = {TransformerXL: transformer_xl, Compressive: compressive, Memorizing: memorizing}
 SMALL = {
     "transformer_xl": {"segment": 8, "memory": 12},
+    "memorizing": {"segment": 8, "memory": 30, "cache": 2, "neighbours": 5},
     "compressive": {"segment": 8, "memory": 6, "compressed": 5, "rate": 3, "bptt": True},
 }

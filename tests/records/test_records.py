@@ -102,6 +102,14 @@ def test_older_records_have_no_scores_by_memory_length() -> None:
     assert memory is not None and [point["memory_length"] for point in memory["points"]] == [0, 128]
 
 
+def test_older_records_have_no_scores_by_depth() -> None:
+    for version in range(1, 8):
+        assert store.load(STORED / f"version{version}.json").adaptive_depth is None
+    depths = store.load(STORED / "version8.json").adaptive_depth
+    assert depths is not None and [point["mean_depth"] for point in depths["points"]] == [1.0, 2.5, 2.2]
+    assert depths["slices"][1]["label"] == "3" and depths["calibration"][0]["threshold"] == 0.6
+
+
 def test_older_records_have_no_slices() -> None:
     for version in range(1, 6):
         assert store.load(STORED / f"version{version}.json").slices == []

@@ -112,6 +112,7 @@ def test_static_bytes() -> None:
     ("peak", "expected"),
     [
         (memory.PeakMemory(peak_allocated_bytes=1000, peak_reserved_bytes=4000), 400),
+        (memory.PeakMemory(peak_allocated_bytes=1000, workspace_bytes=150), 250),
         (memory.PeakMemory(peak_resident_growth_bytes=1000), 900),
         (memory.PeakMemory(peak_resident_growth_bytes=90), None),
         (memory.PeakMemory(), None),
@@ -119,6 +120,20 @@ def test_static_bytes() -> None:
 )
 def test_activation_bytes(peak: memory.PeakMemory, expected: int | None) -> None:
     assert memory.activation_bytes(peak, static=600, gradients=100) == expected
+
+
+def test_workspaces_of_cublas_are_measured_and_not_stored_in_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocated = [900, 700]
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 1000)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 2000)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: allocated[0])
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: allocated.pop(0), raising=False)
+    with peak_memory(torch.device("cuda", 0)) as peak:
+        pass
+    assert peak.workspace_bytes == 200
+    assert list(peak.as_dict().values()) == [1000, 2000, None]
 
 
 def test_unknown_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Outputs of mixers, networks, positions and the backbone on fixed inputs, as a few numbers."""
 
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 
 from lra_bench.build import build, known_options, load_class
 from lra_bench.config.groups import option_files
+from lra_bench.config.schema import Embedding, Experts, OutputHead, ProductKeys
 from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
 from lra_bench.models.positions.position import Position
 from tests.oracles import SMALL
@@ -28,14 +30,47 @@ KINDS = {
     "language": (task("language_modeling", "causal", classes=11, length=LENGTH), LENGTHS),
     "image": (task(channels=2, length=LENGTH, grid=GRID), [LENGTH] * 2),
 }
+DEPTH = "lra_bench.models.depth"
 BACKBONES: dict[str, tuple[str, dict]] = {
     **{kind: (kind, {}) for kind in KINDS},
     "post rms": ("classification", {"norm_place": "post", "norm": "rms", "activation": "relu", "pooling": "last"}),
     "scale cls": ("classification", {"norm": "scale", "pooling": "cls", "head_dim": 5}),
+    "universal": ("classification", {"depth": 1, "controller": {"_target_": f"{DEPTH}.universal.Universal"}}),
+    "universal fixed": (
+        "language",
+        {"controller": {"_target_": f"{DEPTH}.universal.Universal", "halting": "fixed", "steps": 3}},
+    ),
+    "depth_adaptive": ("tagging", {"controller": {"_target_": f"{DEPTH}.depth_adaptive.DepthAdaptive"}}),
+    "calm": ("matching", {"controller": {"_target_": f"{DEPTH}.calm.Calm"}}),
     "batch": ("classification", {"norm": "batch", "feed_forward_chunks": 3}),
     "reversible": ("tagging", {"reversible": True, "causal": True}),
     "gated": ("classification", {"norm": "rms", "activation": "swiglu"}),
     "concatenation": ("matching", {"pair_features": "concatenation", "feed_forward": False}),
+    "experts": (
+        "classification",
+        {
+            "experts": {**asdict(Experts()), "count": 3, "every": 2, "z_loss": 0.1},
+            "product_keys": {**asdict(ProductKeys()), "layer": 1, "keys": 4, "top_k": 3},
+        },
+    ),
+    "evolved": ("tagging", {"block": "evolved", "residual": "rezero", "norm": "none", "mix_layers": True}),
+    "shared": ("classification", {"share_every": 1, "funnel": 2, "activation": "liglu"}),
+    "adaptive": (
+        "language",
+        {
+            "embedding": {**asdict(Embedding()), "cutoffs": [3]},
+            "output": {**asdict(OutputHead()), "kind": "adaptive", "cutoffs": [2, 5]},
+            "token_order": [4, 1],
+        },
+    ),
+    "mixture": (
+        "language",
+        {
+            "embedding": {**asdict(Embedding()), "rank": 3},
+            "output": {**asdict(OutputHead()), "kind": "mixture", "components": 2},
+        },
+    ),
+    "fixup": ("tagging", {"residual": "fixup", "norm": "none"}),
 }
 
 

@@ -28,6 +28,8 @@ OPTIONS: dict[str, dict] = {
     "image": {"rows": {"train": 40, "validation": 10, "test": 10}},
     "text": {"max_length": 60, "filler_rows": 7},
     "retrieval": {"max_length": 50, "filler_rows": 7},
+    "key_to_door": {"size": 3, "phases": [6, 3, 6], "expert_fraction": 1.0, **ROWS},
+    "key_to_door_memory": {"size": 3, "phases": [6, 3, 6], "expert_fraction": 1.0, **ROWS},
 }
 """Options by task; those that are not listed have ``ROWS``."""
 

@@ -15,12 +15,15 @@ WIDTH, HEADS = 16, 2
 
 
 def model_files():
-    """Return the configuration nodes of all built-in mixers by name."""
+    """Return the configuration nodes of all built-in mixers by name.
+
+    Systems with retrieval or a depth controller are left out: their mixer is that of another system.
+    """
     found = {}
     for file in files("lra_bench.conf.model").iterdir():
         if file.name.endswith(".yaml") and not file.name.startswith("_"):
-            node = yaml.safe_load(file.read_text(encoding="utf-8"))["model"].get("mixer")
-            if node:
+            model = yaml.safe_load(file.read_text(encoding="utf-8"))["model"]
+            if (node := model.get("mixer")) and not {"retrieval", "controller"} & set(model):
                 found[file.name.removesuffix(".yaml")] = node
     return dict(sorted(found.items()))
 

@@ -20,6 +20,7 @@ CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
 LONG |= {"copy", "needle", "retrieval_synthetic", "selective_copy", "recall_ladder", "s3", "a5", "s5"}
+LONG |= {"key_to_door_memory"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
@@ -28,7 +29,11 @@ SLICINGS = {
     "copy": {"distance"},
     "recall": {"pairs", "distance"},
     "needle": {"distance"},
+    "key_to_door": {"asked return"},
+    "key_to_door_memory": {"asked return"},
 }
+ROLLED_OUT = {"key_to_door", "key_to_door_memory"}
+"""Tasks that compute their score themselves, so that floors are not those of the rows of a split."""
 FAST = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
 
 
@@ -94,14 +99,14 @@ def assert_runs(forks, folder, task, model):
         (record["floors"], record["margins"], metrics[metric]),
         *((point["floors"], point["margins"], point["score"]) for point in scored),
     ):
-        assert set(margins) == (set(floors) if metric == "accuracy" else set())
+        assert set(margins) == (set(floors) if metric == "accuracy" and task not in ROLLED_OUT else set())
         for name, margin in margins.items():
             assert margin["difference"] == pytest.approx(score - floors[name], abs=1e-6)
             assert margin["low"] < margin["high"]
     assert all(point["reason"] for point in points if point["status"] != "ok")
     assert bool(record["extrapolation"]["by_position"]) == (task == "enwik8")
     assert {point["slicing"] for point in record["slices"]} == SLICINGS.get(task, set())
-    for name in SLICINGS.get(task, ()):
+    for name in SLICINGS.get(task, ()) if task not in ROLLED_OUT else ():
         own = [point for point in record["slices"] if point["slicing"] == name]
         total = sum(point["n"] * point["score"] for point in own)
         assert sum(point["n"] for point in own) == metrics["n"] and total / metrics["n"] == pytest.approx(
@@ -159,7 +164,7 @@ def test_two_concurrent_prepares_create_one_data_set(tmp_path):
         assert names and not [name for name in names if ".building-" in name]
 
 
-@pytest.mark.parametrize("task", sorted(ONE_OF_EACH_CLASS - {"enwik8"}))
+@pytest.mark.parametrize("task", sorted(ONE_OF_EACH_CLASS - {"enwik8"} - ROLLED_OUT))
 def test_floors_of_rows_are_in_the_order_of_the_split(task, data, tmp_path):
     built = build(task)
     built.prepare(Cache(tmp_path))

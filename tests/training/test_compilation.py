@@ -1,6 +1,7 @@
 """torch.compile: the report of compiled graphs, the fallback to eager mode, and the separate time of compilation."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -98,10 +99,16 @@ def test_errors_of_the_model_are_raised():
         compilation.guarded(lambda: compilation.run(torch.ones(3)), lambda: None)
 
 
-def test_out_of_memory_errors_are_raised_without_a_retry():
+@pytest.mark.parametrize("message", ["cuFFT error: CUFFT_ALLOC_FAILED", "CUDA error: unspecified launch failure"])
+def test_out_of_memory_errors_and_lost_devices_are_raised_without_a_retry(message):
     compilation = Compilation(Doubling(), True, "eager")
-    with pytest.raises(MemoryError):
-        compilation.guarded(lambda: (_ for _ in ()).throw(MemoryError()), pytest.fail)
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    for error in (MemoryError(), RuntimeError(message)):
+        with pytest.raises(type(error)):
+            compilation.guarded(partial(fail, error), pytest.fail)
 
 
 @pytest.mark.parametrize("name", ["eager", failing], ids=["compiled", "failing"])

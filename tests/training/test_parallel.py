@@ -42,6 +42,10 @@ OVERRIDES = {
 Dropout is disabled. With rotary positions, which act inside the mixer only, equal tokens have equal distances to a
 centroid of ``routing``, and rounding errors determine which of them is selected; hence sinusoidal positions.
 """
+EXPERTS = [
+    *("backbone.depth=2", "backbone.product_keys.layer=1"),
+    *("backbone.experts.count=4", "backbone.experts.every=2", "backbone.experts.z_loss=0.001"),
+]
 OPTIONS = HardwareOptions(device="cpu", precision="fp32", threads=1)
 
 
@@ -200,20 +204,33 @@ def difference(found: dict, expected: dict) -> float:
 
 
 def test_training_with_two_processes_equals_training_with_one(tmp_path):
-    """Covers routing statistics, uneven micro-batches, sharded weights, each optimizer and a change of strategy."""
+    """Covers routing, experts, adaptive depth, uneven micro-batches, sharded weights, optimizers and strategies."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]
     routing, parts = [*few, *system("routing")], [*few, *system("transformer"), "hardware.micro_batch=2"]
+    experts = [*few, *system("transformer"), *EXPERTS]
     runs = {
         "routing": routing,
+        "universal": [*few, *system("universal"), "model.controller.steps=3", "model.controller.ponder_weight=0.1"],
+        "depth_adaptive": [*few, *system("depth_adaptive"), "backbone.depth=2"],
         "parts": parts,
+        "experts": experts,
         **{name: [*parts, f"train.optimizer={name}"] for name in ("adam", "sgd")},
     }
     alone = {name: trained(Case(run, str(tmp_path / name))) for name, run in runs.items()}
+    interrupted = Case(experts, str(tmp_path / "0"), stop_after=3)
+    trained(interrupted)
+    assert trained(replace(interrupted, stop_after=None)) == alone["experts"]
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
         ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), shards_on_cpu()),
+        ("universal", "ddp"): Case(runs["universal"], str(tmp_path / "8")),
+        ("universal", "fsdp"): Case(runs["universal"], str(tmp_path / "9"), shards_on_cpu()),
+        ("depth_adaptive", "fsdp"): Case(runs["depth_adaptive"], str(tmp_path / "10"), shards_on_cpu()),
         ("parts", "interrupted"): Case(parts, str(tmp_path / "5"), shards_on_cpu(), stop_after=3),
         ("parts", "resumed"): Case(parts, str(tmp_path / "5")),
+        ("experts", "ddp"): Case([*experts, "hardware.micro_batch=2"], str(tmp_path / "8")),
+        ("experts", "interrupted"): Case(experts, str(tmp_path / "9"), stop_after=3),
+        ("experts", "resumed"): Case(experts, str(tmp_path / "9")),
         ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), shards_on_cpu()),
         ("sgd", "interrupted"): Case(runs["sgd"], str(tmp_path / "7"), shards_on_cpu(), stop_after=3),
         ("sgd", "resumed"): Case(runs["sgd"], str(tmp_path / "7"), shards_on_cpu()),
@@ -248,6 +265,12 @@ def test_every_system_trains_with_two_processes_as_with_one(tmp_path):
     runs = {name: system(name) for name in option_files("model")}
     runs |= {f"position {name}": ["model=transformer", f"position={name}"] for name in ("t5", "learned", "shaw")}
     runs |= {"uneven": ["model=luna", "backbone.depth=3", "train.batch_size=5"]}
+    runs |= {
+        "experts": ["model=transformer", *EXPERTS],
+        "rezero": ["model=transformer", "backbone.residual=rezero", "backbone.block=evolved"],
+        "canon": ["model=transformer", "backbone.short_convolution=3"],
+        "shared": ["model=transformer", "backbone.share_every=1", "backbone.depth=2", "backbone.mix_layers=true"],
+    }
     runs |= {"reversible": ["model=reformer", "backbone.reversible=true", "backbone.depth=2"]}
     cases = [
         Case([*run, *few], str(tmp_path / f"{name}-{sharded}"), sharded)

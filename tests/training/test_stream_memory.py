@@ -19,8 +19,12 @@ from tests.support.toy_text import SPEC, rows_of
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 RECIPE = Train(steps=6, batch_size=4, evaluate_every=3, order="stream", window=16, lr=1e-2, warmup_steps=2)
-SYSTEMS = ("transformer_xl", "compressive")
-SMALL = {"transformer_xl": {"segment": 8, "memory": 12}, "compressive": {"segment": 8, "memory": 6, "compressed": 4}}
+SYSTEMS = ("transformer_xl", "compressive", "memorizing")
+SMALL = {
+    "transformer_xl": {"segment": 8, "memory": 12},
+    "compressive": {"segment": 8, "memory": 6, "compressed": 4},
+    "memorizing": {"segment": 8, "memory": 40, "cache": 8, "neighbours": 4},
+}
 
 
 def documents(lengths=(120, 61, 17, 40)):
@@ -101,8 +105,8 @@ def test_documents_are_scored_as_if_read_in_one_pass():
         np.testing.assert_allclose(result.row_loss, losses, rtol=1e-9)
         assert result.n == sum(length - 1 for length in rows.lengths.tolist())
     # Models without memory are scored as without a stream.
-    plain = [evaluate(full, rows, SPEC, CPU, 3, "test", stream=stream).row_loss for stream in (False, True)]
-    np.testing.assert_allclose(*plain, rtol=1e-9)
+    alone, in_order = (evaluate(full, rows, SPEC, CPU, 3, "test", stream=stream).row_loss for stream in (False, True))
+    np.testing.assert_allclose(alone, in_order, rtol=1e-9)
 
 
 def test_memory_lengths_are_scored_on_the_same_windows_and_restored():

@@ -42,7 +42,7 @@ def test_equals_the_sum_over_all_positions_with_gradients(n, chunk, levels):
 
 def test_levels_are_a_partition_of_the_previous_positions():
     for n in range(1, 65):
-        choice = level_choice(n, level_count(n))
+        choice = level_choice(n, level_count(n), torch.zeros(()))
         assert torch.equal(choice.sum(1), torch.ones(n, n).tril())
         assert all(set(choice[t].sum(-1).tolist()) <= {0, 1, 2, 4, 8, 16, 32} for t in range(n))
 

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from lra_bench.models.kernels.devices import gpu_forms
 from lra_bench.models.kernels.matrix_scan import matrix_scan
-from lra_bench.models.kernels.scan import in_two_levels, in_two_levels_backward, scan
+from lra_bench.models.kernels.scan import scan
+from lra_bench.models.kernels.scan_levels import in_levels
 from tests.support.storage_probe import exponents, held_for_backward
 
 DTYPES = (torch.float64, torch.complex128)
@@ -52,15 +54,14 @@ def test_equals_the_loop_with_gradients(dtype, n, shared, with_state):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, 2, 9, 10, 61])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 9, 12, 61, 64])
 @pytest.mark.parametrize("shared", [(), (0, 1)])
-def test_two_levels_equal_the_loop_with_gradients(dtype, n, shared):
+def test_levels_equal_the_loop_with_gradients(dtype, n, shared):
     shape = [1 if axis in shared else size for axis, size in enumerate((3, n, 5))]
     inputs = draw(*shape, dtype=dtype) / 2, draw(3, n, 5, dtype=dtype), draw(3, 5, dtype=dtype)
-    h, *expected = with_gradients(loop, *inputs)
-    factors, _, state = inputs
-    assert_close([in_two_levels(*inputs)], [h])
-    assert_close(in_two_levels_backward(2 * h.detach(), factors, state, h.detach()), expected)
+    with gpu_forms():
+        actual = with_gradients(scan, *inputs)
+    assert_close(actual, with_gradients(loop, *inputs))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -94,7 +95,7 @@ def test_continues_from_last_state():
     assert_close([torch.cat((first, rest), 1)], [complete], 1e-14)
 
 
-@pytest.mark.parametrize("compute", [scan, lambda a, b: in_two_levels(a, b, torch.zeros_like(b[:, 0]))])
+@pytest.mark.parametrize("compute", [scan, lambda a, b: in_levels(a, b, torch.zeros_like(b[:, 0]))])
 @pytest.mark.parametrize("factor", [0.0, 1e-30, -1e-30, 1.0])
 def test_nothing_overflows(compute, factor):
     """Products of factors vanish after two steps; an implementation that divides by them would fail."""

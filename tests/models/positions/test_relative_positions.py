@@ -448,3 +448,21 @@ def test_positions_of_padding_stop_at_the_last_token():
     counted = context(5).replace(padding=padding, positions=torch.arange(-1, 4)).clamped_positions()
     assert counted.tolist() == [[-1, 0, 1, 2, 3], [-1, 0, 1, 1, 1], [-1, -1, -1, -1, -1]]
     assert context(5).clamped_positions().tolist() == list(range(5))
+
+
+@pytest.mark.parametrize("scaling", ["linear", "ntk", "yarn"])
+@pytest.mark.parametrize("start", [0, 1, 17, 5000])
+@pytest.mark.parametrize("shared", [True, False])
+def test_scaling_depends_on_the_number_of_keys_and_not_on_their_place_in_a_stream(scaling, start, shared):
+    position = make_position("rope", scaling=scaling, train_length=16)
+    q, k = draw(2, 2, 9, 8), draw(2, 2, 24, 8, seed=1)
+
+    def scores(position, keys, first):
+        places = first + torch.arange(keys) if shared else (first + torch.arange(keys)).expand(2, -1)
+        queries, rotated = position.rotate(q, k[:, :, :keys], places[..., keys - 9 :], places)
+        return queries @ rotated.mT
+
+    for keys in (12, 24):
+        assert same(scores(position, keys, start), scores(position, keys, 0), 1e-9)
+        unscaled = scores(make_position("rope"), keys, 0)
+        assert same(scores(position, keys, 0), unscaled) == (keys <= 16)

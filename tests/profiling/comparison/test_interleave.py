@@ -307,11 +307,14 @@ def test_attention_backend_on_cuda(precision: str, expected: set[str]) -> None:
 def fitting(rows: int, seconds_per_row: float = 0.0, bytes_per_row: int = 100):
     """Return an ``attempt`` that runs out of memory above ``rows`` rows, and the list of sizes that it tried."""
     tried: list[int] = []
+    errors = [torch.OutOfMemoryError("no room")]
+    if rows == 64:
+        errors = [RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasLtMatmul(handle)`")]
 
     def attempt(size: int) -> tuple[int, float]:
         tried.append(size)
         if size > rows:
-            raise torch.OutOfMemoryError("no room")
+            raise errors[size % len(errors)]
         return size * bytes_per_row, size * seconds_per_row
 
     return attempt, tried

@@ -1,6 +1,8 @@
-"""Read cases from standard input as JSON and write one line of JSON for each to standard output.
+"""Run cases on the fake CUDA device and print one line of JSON for each.
 
-A case is a list of overrides and a precision, such as ``[["task=listops", "model=mamba"], "bf16"]``.
+Standard input is a JSON object with ``precision``; ``longest``, the length to which longer tasks are shortened, or
+null; and either ``cases``, lists of overrides, or ``systems`` and ``tasks``, names combined under ``protocol=smoke``.
+A line has the fields of ``steps.Found``; cases of a system follow each other.
 """
 
 import json
@@ -13,19 +15,27 @@ add_device()
 
 import torch  # noqa: E402
 
-from lra_bench.config.compose import hydra_context  # noqa: E402
+from lra_bench.config.compose import compose, hydra_context  # noqa: E402
 from lra_bench.config.group_cache import Loader  # noqa: E402
-from tests.support.fake_cuda import replacements, steps  # noqa: E402
+from tests.support.fake_cuda import configurations, replacements, steps  # noqa: E402
 
 
 def main() -> None:
     """Run all cases."""
     warnings.simplefilter("ignore")
     replacements.install()
-    loader = Loader(None)
-    with hydra_context():
-        for overrides, precision in json.load(sys.stdin):
-            print(json.dumps(vars(steps.run_case(overrides, precision, loader))), flush=True)
+    asked = json.load(sys.stdin)
+    if "cases" in asked:
+        loader = Loader(None)
+        with hydra_context():
+            configs = [compose([*case, "tracker=none"], load=loader).config for case in asked["cases"]]
+    else:
+        # The cases of a system follow each other: operators on the same shapes are computed only once.
+        of_task = [configurations.of_systems(asked["systems"], f"task={task}") for task in asked["tasks"]]
+        configs = [config for of_system in zip(*of_task, strict=True) for config in of_system]
+    for config in configs:
+        found = steps.run_case(config, asked["precision"], asked["longest"])
+        print(json.dumps(vars(found)), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -37,8 +41,16 @@ def place(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
 
 
 def place_batch(batch: Batch, mode: FakeTensorMode) -> Batch:
-    """Return a copy of the batch with fake tensors on the device, like ``Batch.to``."""
-    return batch._map(lambda tensor: FakeTensor(mode, tensor.to("meta"), DEVICE))
+    """Return a copy of the batch with fake tensors on the device, like ``Batch.to``.
+
+    ``reset`` stays on the host, in page-locked memory, because the training loop reads it there.
+    """
+    placed = batch._map(lambda tensor: FakeTensor(mode, tensor.to("meta"), DEVICE))
+    if "reset" not in batch.extra:
+        return placed
+    reset: Any = FakeTensor(mode, batch.extra["reset"].to("meta"), torch.device("cpu"))
+    reset.pinned = True
+    return replace(placed, extra={**placed.extra, "reset": reset})
 
 
 def with_padding(batch: Batch) -> Batch:

@@ -49,6 +49,14 @@ def _answer_for_the_driver() -> None:
         "current_device": lambda: 0,
     }
     vars(torch.cuda).update(answers)
+    Tensor.pin_memory = _pinned  # type: ignore[method-assign, assignment]
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    """Return a copy with the attribute ``pinned``, by which ``Watch`` recognises it."""
+    copied = tensor.clone()
+    copied.pinned = True  # type: ignore[attr-defined]
+    return copied
 
 
 @torch.library.custom_op("lra_bench_fake_cuda::attention", mutates_args=())
@@ -109,6 +117,8 @@ def attention_risks(
     cudnn = torch.backends.cuda.cudnn_sdp_enabled() if cudnn is None else cudnn
     if mask is not None and shared:
         found.append("mask and shared keys: the math kernel stores all scores")
+    if q.dtype.itemsize > 2 and shared:
+        found.append("shared keys in 32 bits: the math kernel stores all scores")
     if mask is not None and cudnn and q.dtype.itemsize == 2 and k.shape[-2] % 128 == 64:
         found.append("mask and keys % 128 == 64 in 16 bits: cuDNN returns NaN gradients (pytorch issue 196678)")
     if q.dim() != 4:
@@ -196,13 +206,15 @@ def _trace_custom_operators() -> None:
     class Scan(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
-            h = scan.in_two_levels(factors, inputs, state)
+            h = scan.in_levels(factors, inputs, state)
             ctx.save_for_backward(factors, state, h)
             return h
 
         @staticmethod
-        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            return scan.in_two_levels_backward(*gradients, *ctx.saved_tensors)
+        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+            factors, state, h = ctx.saved_tensors
+            grad_factors, *others = scan.in_levels_backward(gradients[0], factors, state, h)
+            return grad_factors.sum_to_size(factors.shape), *others
 
     vars(scan)["_scan"] = Scan.apply
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from lra_bench.config.compose import compose
-from lra_bench.config.group_cache import Loader
-from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.objects import build_task
+from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import UserError
-from lra_bench.profiling.synthetic import synthetic_batch
+from lra_bench.profiling.bench import model_at
+from lra_bench.profiling.synthetic import spec_at, synthetic_batch
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.evaluation import evaluating, target_figures
 from lra_bench.training.loop import after_step, forward_backward, stepped_modules
@@ -46,17 +46,15 @@ class Found:
     launches: int = 0
 
 
-def run_case(overrides: list[str], precision: str, loader: Loader) -> Found:
-    """Run a case inside ``hydra_context``: two training steps and evaluations, with padded and with full sequences.
+def run_case(config: CellConfig, precision: str, longest: int | None = None) -> Found:
+    """Run two training steps and evaluations, with padded and with full sequences, of the task's training length.
 
-    The second training step receives the memory of the first.
+    The second training step receives the memory of the first. With ``longest``, longer tasks are shortened to it.
     """
     try:
-        config = compose([*overrides, "tracker=none"], load=loader).config
         spec = build_task(config).spec
-        model = build_model(config, spec)
-        if reason := model.supports(spec):
-            return Found("incompatible", reason)
+        length = min(longest or spec.train_length, spec.train_length)
+        model, spec = model_at(config, spec, length), spec_at(spec, length)
     except UserError as error:
         return Found("incompatible", str(error))
     hardware = Hardware(DEVICE, precision, 1, False, None, "fake")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -41,12 +42,12 @@ def active() -> Watch:
 
 
 def site() -> str:
-    """Return file and line of the innermost frame in the project's code; ``backward`` if there is none."""
+    """Return file, line and function of the innermost frame in the project's code; ``backward`` if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(FOLDERS) or name == PLANTED:
-            return f"{Path(name).relative_to(ROOT)}:{frame.f_lineno}"
+            return f"{name.removeprefix(f'{ROOT}/')}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]
     return "backward"
 
@@ -92,9 +93,9 @@ class Watch(TorchDispatchMode):
             self._find_wait(func, name, args, kwargs)
         if name in ("aten::_to_copy", "aten::copy_"):
             self._find_copy(name, args, kwargs)
-        if on_gpu and name in ("aten::_local_scalar_dense", "aten::item"):
-            # The step continues with some value, so that later mistakes are found, too.
-            self.launches[name] += 1
+        if name in ("aten::_local_scalar_dense", "aten::item") and (on_gpu or isinstance(args[0], FakeTensor)):
+            # The step continues with some value, so that later mistakes are found, too; fake tensors have none.
+            self.launches[name] += on_gpu
             dtype = args[0].dtype
             return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else 8
         out = func(*args, **kwargs)
@@ -120,13 +121,15 @@ class Watch(TorchDispatchMode):
 
     def _find_copy(self, name: str, args: Any, kwargs: Any) -> None:
         if name == "aten::_to_copy":
-            origin = args[0].device.type
-            target = torch.device(kwargs.get("device") or origin).type
+            source, non_blocking = args[0], kwargs.get("non_blocking", False)
+            target = torch.device(kwargs.get("device") or source.device).type
         else:
-            origin, target = args[1].device.type, args[0].device.type
+            source, non_blocking = args[1], len(args) > 2 and args[2]
+            target = args[0].device.type
+        origin = source.device.type
         if (origin, target) == ("cuda", "cpu"):
             self.waits[f"copy to the host ({site()})"] += 1
-        elif (origin, target) == ("cpu", "cuda"):
+        elif (origin, target) == ("cpu", "cuda") and not (non_blocking and hasattr(source, "pinned")):
             self.uploads[site()] += 1
 
     def _add_cost(

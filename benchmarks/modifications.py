@@ -1,0 +1,201 @@
+"""Table of the modifications of Narang et al. 2021 (arXiv 2102.11972): the numbers of the paper and those of records.
+
+Run from the repository: ``python -m benchmarks.modifications RESULTS [docs/modifications.md]``
+
+RESULTS is a folder with records of ``lra-bench bench grid=modifications``. The table is printed, or replaces the part
+of the document between the two marks. A row has the records with the options of the part of the grid with its title.
+Kendall's tau-b compares the order of the rows, without the baseline; its interval is a bootstrap over rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from lra_bench.config import compose as configuration
+from lra_bench.config.group_cache import Loader
+from lra_bench.config.hashing import config_hash
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import from_dict
+from lra_bench.grid.expand import grid_parts
+from lra_bench.records.schema import Record
+from lra_bench.records.store import load_all
+
+GRID, BASELINE = "modifications", "Vanilla Transformer"
+PUBLISHED = Path(__file__).with_name("modifications_published.csv")
+MARKS = ("<!-- begin of the table -->", "<!-- end of the table -->")
+METRICS = {"listops": "accuracy", "enwik8": "bits_per_character"}
+PAIRS = (("final_loss", "enwik8"), ("final_loss", "listops"), ("sglue", "listops"))
+NAMES = {
+    "final_loss": "final loss",
+    "sglue": "SGLUE",
+    "enwik8": "bits per byte, enwik8",
+    "listops": "accuracy, ListOps",
+}
+LOWER_IS_BETTER = ("final_loss", "enwik8")
+RESAMPLES, LEVEL = 2_000, 0.95
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Test scores of the seeds of a row on one task, and the number of its parameters in total and used by a token."""
+
+    scores: Sequence[float]
+    parameters: int
+    active: int
+
+    @property
+    def mean(self) -> float:
+        """Mean of the scores."""
+        return fmean(self.scores)
+
+
+def published() -> dict[str, dict[str, float | None]]:
+    """Return the numbers of Table 1 of the paper by row and column, None where none could be verified."""
+    with PUBLISHED.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {str(row.pop("row")): {name: float(value) if value else None for name, value in row.items()} for row in rows}
+
+
+@cache
+def cells() -> dict[tuple[str, str], CellConfig]:
+    """Return the configuration of each row of the grid without its seeds, by title and task."""
+    loader, found = Loader(None), {}
+    with configuration.hydra_context():
+        for title, part in grid_parts(GRID):
+            overrides = [text for option, text in part.items() if option != "seed"]
+            config = configuration.compose(overrides, load=loader).config
+            found[title, part["task"].partition("=")[2]] = config
+    return found
+
+
+def measured(records: Iterable[Record]) -> dict[tuple[str, str], Measured]:
+    """Return what ``records`` contain of the grid, by title of the row and task."""
+    seeds: dict[str, dict[int, Record]] = {}
+    for record in records:
+        if record.status == "ok" and record.key.task in METRICS and record.key.protocol_name == "quick":
+            key = config_hash(from_dict(record.config), "")
+            seeds.setdefault(key, {})[record.key.seed] = record
+    found = {}
+    for (title, task), config in cells().items():
+        if of_seed := seeds.get(config_hash(config, "")):
+            scores = [_test_score(of_seed[seed], task) for seed in sorted(of_seed)]
+            parts = next(iter(of_seed.values())).parameters
+            assert parts is not None, "a finished record has the number of parameters"
+            active = parts["total"] - parts["body"] + parts["body_active"]
+            found[title, task] = Measured(scores, parts["total"], active)
+    return found
+
+
+def _test_score(record: Record, task: str) -> float:
+    metric: Mapping[str, Any] = record.metrics["test"]
+    return float(metric[METRICS[task]])
+
+
+def tau(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
+    """Return Kendall's tau-b of two sequences of equal length, and its bootstrap interval over pairs.
+
+    NaN if one of them is constant or there are fewer than three pairs.
+    """
+    from scipy.stats import kendalltau
+
+    if len(first) < 3:
+        return math.nan, math.nan, math.nan
+    pairs, generator = np.array([first, second]), np.random.default_rng(0)
+    samples = [
+        kendalltau(*pairs[:, generator.integers(len(first), size=len(first))]).statistic for _ in range(RESAMPLES)
+    ]
+    low, high = np.nanquantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(kendalltau(*pairs).statistic), float(low), float(high)
+
+
+def agreements(theirs: Mapping[str, Mapping[str, float | None]], ours: Mapping[tuple[str, str], Measured]) -> list[str]:
+    """Return one row of a table for each of ``PAIRS``: the columns, the number of rows, tau and its interval."""
+    lines = []
+    for column, task in PAIRS:
+        both = [
+            (float(value), ours[row, task].mean)
+            for row, numbers in theirs.items()
+            if row != BASELINE and (value := numbers[column]) is not None and (row, task) in ours
+        ]
+        signs = [-1.0 if name in LOWER_IS_BETTER else 1.0 for name in (column, task)]
+        first, second = ([sign * pair[place] for pair in both] for place, sign in enumerate(signs))
+        found, low, high = tau(first, second)
+        shown = "" if math.isnan(found) else f"{found:.2f} ({low:.2f} to {high:.2f})"
+        lines.append(f"| {NAMES[column]} | {NAMES[task]} | {len(both)} | {shown} |")
+    return lines
+
+
+def table(theirs: Mapping[str, Mapping[str, float | None]], ours: Mapping[tuple[str, str], Measured]) -> str:
+    """Return both tables in Markdown. A score that is better than those of all baseline seeds is bold."""
+    lines = [
+        "| modification | parameters | early loss | final loss | SGLUE | XSum | WebQ "
+        "| our parameters | enwik8, bits per byte | ListOps, % |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row, numbers in theirs.items():
+        parameters = numbers["parameters_millions"]
+        cells = [row, "" if parameters is None else f"{parameters:.0f} M"]
+        cells += [_number(numbers[name], 3) for name in ("early_loss", "final_loss")]
+        cells += [_number(numbers[name], 2) for name in ("sglue", "xsum", "webq")]
+        cells += [_parameters(ours.get((row, "enwik8")) or ours.get((row, "listops")))]
+        cells += [_score(ours, row, task) for task in ("enwik8", "listops")]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "| theirs | ours | rows | Kendall's tau (95 % interval) |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *agreements(theirs, ours)])
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _parameters(row: Measured | None) -> str:
+    """Return the number of parameters, with those that a token uses if it does not use all."""
+    if row is None:
+        return ""
+    return f"{row.parameters:,}" + ("" if row.active == row.parameters else f" ({row.active:,} active)")
+
+
+def _score(ours: Mapping[tuple[str, str], Measured], row: str, task: str) -> str:
+    """Return the mean score with the standard deviation over seeds, empty if there is none."""
+    if (found := ours.get((row, task))) is None:
+        return ""
+    scale, digits = (100, 1) if task == "listops" else (1, 3)
+    text = f"{scale * found.mean:.{digits}f}"
+    if len(found.scores) > 1:
+        text += f" ± {scale * stdev(found.scores):.{digits}f} ({len(found.scores)})"
+    baseline = ours.get((BASELINE, task))
+    if row == BASELINE or baseline is None:
+        return text
+    best = min(baseline.scores) if task in LOWER_IS_BETTER else max(baseline.scores)
+    better = found.mean < best if task in LOWER_IS_BETTER else found.mean > best
+    return f"**{text}**" if better else text
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the tables of a results folder, or write them into a document."""
+    if not 1 <= len(arguments) <= 2:
+        sys.exit("usage: python -m benchmarks.modifications RESULTS [docs/modifications.md]")
+    text = table(published(), measured(load_all(Path(arguments[0]))))
+    if len(arguments) == 1:
+        print(text)
+        return
+    document = Path(arguments[1])
+    before, _, rest = document.read_text(encoding="utf-8").partition(MARKS[0])
+    _, mark, after = rest.partition(MARKS[1])
+    if not mark:
+        sys.exit(f"{document}: has no line {MARKS[0]} followed by {MARKS[1]}")
+    document.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

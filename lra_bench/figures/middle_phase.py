@@ -1,0 +1,87 @@
+"""Success rate in key to door over the length of the middle phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lra_bench.records.schema import Record
+
+from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
+from .extrapolation import averaged, scored_points
+from .intervals import score_bars
+from .layout import Sheet
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench task=key_to_door,key_to_door_memory"
+TOKENS_PER_STEP = {"key_to_door": 3, "key_to_door_memory": 3, "delayed_recall": 1}
+"""Tokens of a step in the tasks that the figure shows."""
+
+
+def exclusions(records: Sequence[Record]) -> list[str]:
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
+    return [
+        "of tasks without a middle phase"
+        if record.key.task not in TOKENS_PER_STEP or _phases(record) is None
+        else ""
+        if any(not knob for _, knob, _ in scored_points(record))
+        else "without a score at any length"
+        for record in records
+    ]
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """Return one row per variant and length, averaged over seeds; ``middle`` is the number of steps between the rooms.
+
+    ``trained`` is that number in training.
+    """
+    data = averaged(records)
+    data = data[data["knob"] == ""].drop(columns="knob")
+    steps = {(record.key.task, record.key.hash): _phases(record) for record in records}
+    trained = [steps[pair][1] for pair in zip(data["task"], data["hash"], strict=True)]  # type: ignore[index]
+    longer = (data["length"] - data["train_length"]) // data["task"].map(TOKENS_PER_STEP)
+    data = data.assign(trained=trained, middle=longer + trained)
+    return data.sort_values([*SHEET, *PANEL, *IDENTITY, "middle"]).reset_index(drop=True)
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+    """Draw one panel per task with one line per variant; vertical lines are the phases of the training.
+
+    Bars, grey points and the floor are drawn as in ``extrapolation``.
+    """
+    yield from curve_sheets(data, KIND, width)
+
+
+def _phases(record: Record) -> list[int] | None:
+    """Return the numbers of steps of the three phases of a record, None if it has none."""
+    phases = (record.config.get("task") or {}).get("phases")
+    known = isinstance(phases, list) and len(phases) == 3 and all(isinstance(steps, int) for steps in phases)
+    return phases if known else None
+
+
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
+    factor, name = units(rows["metric"].iloc[0])
+    floor = rows.dropna(subset=["floor"]).groupby("middle")["floor"].mean()
+    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
+    for steps in rows["trained"].unique():
+        ax.axvline(steps, color="0.8", linewidth=0.8, zorder=1, gid="trained")
+    ax.set_xscale("log", base=2)
+    middles = sorted(rows["middle"].unique())
+    ax.set_xticks(middles, [f"{steps:,}" for steps in middles])
+    ax.minorticks_off()
+    ax.set_xlim(min(middles) / 1.3, max(middles) * 1.3)
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
+    ax.set_xlabel("middle phase (steps)", fontsize=7)
+    ax.set_ylabel(name)
+
+
+KIND = Curves(
+    panel=PANEL, x="middle", y="score", low="low", high="high", bars=True, aside=0.06, title=panel_title,
+    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+)  # fmt: skip

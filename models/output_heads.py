@@ -1,0 +1,99 @@
+"""Output heads that score every token: linear, tied, adaptive softmax and mixture of softmaxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from lra_bench.contracts import TaskSpec, UserError
+
+from .clusters import AdaptiveSoftmax
+from .feedforward import linear
+from .token_embedding import EmbeddingTable
+
+KINDS = ("softmax", "adaptive", "mixture")
+
+
+class MixtureOfSoftmaxes(nn.Module):
+    """Weighted sum of several softmaxes of different maps of a hidden state.
+
+    Yang et al. 2017, arXiv 1711.03953. Hidden states (..., E) -> log probabilities (..., V): the logarithm of
+    Σ_k π_k softmax(C tanh(W_k h) + b), with weights π = softmax(W h). O(K V) memory per token. The matrix of log
+    probabilities can have a higher rank than E.
+
+    Args:
+        width: Number of features E.
+        classes: Number of classes V.
+        components: Number of softmaxes K.
+    """
+
+    def __init__(self, width: int, classes: int, components: int) -> None:
+        super().__init__()
+        if components < 1:
+            raise UserError(f"backbone.output.components={components}: must be at least 1")
+        self.weights, self.maps = linear(width, components, bias=False), linear(width, components * width)
+        self.classes = linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the log probabilities (..., V) of x (..., E)."""
+        states = self.maps(x).unflatten(-1, (-1, x.shape[-1])).tanh()
+        logs = self.classes(states).log_softmax(-1)
+        return (logs + self.weights(x).log_softmax(-1).unsqueeze(-1)).logsumexp(-2)
+
+
+class TiedOutput(nn.Module):
+    """Logits that are inner products with the input embeddings, divided by √E: (..., E) to (..., V).
+
+    Press, Wolf 2016, arXiv 1608.05859, with the scale of T5 (Raffel et al. 2019, arXiv 1910.10683). The embedding is
+    not a child of this module, because its parameters are those of the input.
+    """
+
+    def __init__(self, embedding: EmbeddingTable) -> None:
+        super().__init__()
+        self._embedding = (embedding,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits (..., V) of x (..., E)."""
+        table = self._embedding[0].table()
+        return (x * x.shape[-1] ** -0.5) @ table.mT.to(x.dtype)
+
+
+def output_layers(
+    spec: TaskSpec,
+    width: int,
+    output: Mapping[str, Any] | None,
+    embedding: nn.Module | None,
+    order: Sequence[int] | None,
+) -> nn.Module | None:
+    """Return the layers that map hidden states (..., E) to logits, or None for those of ``Head``.
+
+    Args:
+        spec: Specification of the task.
+        width: Number of features E.
+        output: Options of ``backbone.output``.
+        embedding: The embedding with which the output is tied, or None.
+        order: Token ids by frequency.
+
+    Raises:
+        UserError: If the options do not suit the task or each other.
+    """
+    options = {"kind": "softmax", **(output or {})}
+    kind = options["kind"]
+    if kind not in KINDS:
+        raise UserError(f"backbone.output.kind={kind}: must be one of {', '.join(KINDS)}")
+    if embedding is not None:
+        if kind != "softmax":
+            raise UserError(f"backbone.embedding.tied=true: is not used with backbone.output.kind={kind}")
+        if spec.kind != "language_modeling":
+            raise UserError(f"backbone.embedding.tied=true: {spec.name} does not predict tokens; leave it out")
+        assert isinstance(embedding, EmbeddingTable)
+        return TiedOutput(embedding)
+    if kind == "softmax":
+        return None
+    if not spec.per_token:
+        raise UserError(f"backbone.output.kind={kind}: {spec.name} does not score every token; leave it out")
+    if kind == "mixture":
+        return MixtureOfSoftmaxes(width, spec.classes, options["components"])
+    return AdaptiveSoftmax(width, spec.classes, options["cutoffs"], options["factor"], order)
