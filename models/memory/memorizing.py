@@ -41,6 +41,7 @@ class Memorizing(SegmentMixer):
         heads: Number of heads H.
         segment: Number of tokens S of a segment.
         memory: Number of tokens M before the segment whose keys and values are stored, in the layer with memory.
+        detach: As in ``SegmentMixer``.
         cache: Number C of them that belong to the local window.
         neighbours: Number k of keys that a query selects.
         memory_layer: Number of the layer with memory, from 1; by default three quarters of the depth, the 9th of 12.
@@ -67,6 +68,7 @@ class Memorizing(SegmentMixer):
         *,
         segment: int = 512,
         memory: int = 8192,
+        detach: str = "none",
         cache: int = 512,
         neighbours: int = 32,
         memory_layer: int | None = None,
@@ -74,7 +76,7 @@ class Memorizing(SegmentMixer):
         qk_norm: bool = True,
         **common: Any,
     ) -> None:
-        super().__init__(width, heads, segment=segment, memory=memory, **common)
+        super().__init__(width, heads, segment=segment, memory=memory, detach=detach, **common)
         if cache < 0:
             raise UserError(f"model.mixer.cache={cache}: must be at least 0")
         if neighbours < 1:

@@ -269,7 +269,7 @@ def test_half_precision(name, causal, dtype):
     with torch.autocast("cpu", dtype):
         half = run(mixer, x, [61, 30])
     assert half.isfinite().all()
-    if SPECS[name].family == "routed" or SPECS[name].causal == "pseudo" or name.startswith("clustered"):
+    if SPECS[name].family == "routed" or SPECS[name].causal == "pseudo" or name.startswith(("clustered", "memorizing")):
         # Rounding may change the choice among nearly equal keys, and with it the few queries that depend on it.
         assert ((half.float() - exact).norm(dim=-1) / exact.norm(dim=-1)).median() < 2e-2
     else:
