@@ -270,8 +270,8 @@ def test_half_precision(name, causal, dtype):
         half = run(mixer, x, [61, 30])
     assert half.isfinite().all()
     if SPECS[name].family == "routed" or SPECS[name].causal == "pseudo" or name.startswith(("clustered", "memorizing")):
-        # Rounding may change the choice among nearly equal keys, and with it the few queries that depend on it.
-        assert ((half.float() - exact).norm(dim=-1) / exact.norm(dim=-1)).median() < 2e-2
+        # Rounding may change the choice among nearly equal keys, and with it few queries. Outputs at padding may be 0.
+        assert ((half.float() - exact).norm(dim=-1) / exact.norm(dim=-1)).nanmedian() < 2e-2
     else:
         assert ((half.float() - exact).norm() / exact.norm()).item() < 2e-2
 
