@@ -108,9 +108,6 @@ def merge_files():
         config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
         if (sizes := files["mechanism"].get(f"quick_{choices['model']}")) is not None:
             config.merge_with(OmegaConf.load(sizes))
-        config.merge_with(
-            {"backbone": OmegaConf.load(CONF / "config.yaml").backbone}
-        )  # _self_ follows the model in config.yaml
         return loading.plain(config), choices
 
     return load

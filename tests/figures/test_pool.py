@@ -143,7 +143,7 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
     assert done.stderr.splitlines()[-1].endswith(
         "ranks could not be drawn, see the messages above; all other figures were written"
     )
-    # The tasks of loss_by_position and of abilities, memory, adaptive depth and searched cells are not among them.
+    # Tasks of loss_by_position, middle_phase and abilities, memory, adaptive depth and searched cells are missing.
     assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.FIGURES} - {
         "ranks",
         "loss_by_position",
@@ -152,6 +152,7 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
         "score_vs_depth",
         "depth_by_slice",
         "abilities",
+        "middle_phase",
         "rate_search",
     }
 

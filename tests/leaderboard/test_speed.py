@@ -22,8 +22,9 @@ from tests.support.record_factory import make_record
 
 SYSTEMS = ("transformer", "bag_of_tokens", "linear")
 NEEDS_FILES = ("learning_curves",)
-# score_vs_length requires trainings at several lengths, abilities other tasks, and rate_search searched cells.
-DRAWN = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities", "rate_search"))
+# These require trainings at several lengths, other tasks, searched cells, or systems with memory or adaptive depth.
+OTHER = ("score_vs_length", "abilities", "middle_phase", "rate_search", "score_vs_memory", "score_vs_depth")
+DRAWN = tuple(name for name in FIGURES if name not in (*OTHER, "depth_by_slice"))
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128", "copy", "recall", "needle", "enwik8")
 

@@ -218,8 +218,8 @@ class TestParameters:
         """Excludes systems whose weights grow with the length or that have additional parameters."""
         excluded = {"luna", "longformer", "global_tokens", "star", "memory_compressed", "poolingformer"}
         excluded |= {"hyena", "rwkv7", "sgconv", "dss"}  # kernels, low-rank maps and states of the authors' sizes
-        # Keys and values of three branches, keys and values of several steps, strengths of levels.
-        excluded |= {"native_sparse", "delta_product", "gated_delta_product", "log_linear_mamba2"}
+        # Keys and values of three branches, keys and values of several steps, strengths of levels, a compression.
+        excluded |= {"compressive", "native_sparse", "delta_product", "gated_delta_product", "log_linear_mamba2"}
         names = [name for name in NODES if SPECS[name].length == "any" and name not in excluded]
         size = {"width": 64, "ff_width": 128}  # as in protocol=small, where vectors per distance are a small fraction
         bodies = {name: model(task(), name, **size).parameter_parts()["body"] for name in names}

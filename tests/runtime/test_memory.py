@@ -43,6 +43,7 @@ def growth(work: Callable[..., object], *arguments: float) -> int:
 def alone() -> Iterator[Callable[..., int]]:
     """Run functions in a separate process, because memory of earlier tests in this one may be freed at any time."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        process.submit(fill, 1).result()  # the first parallel operator of a process creates its threads
         yield lambda *call: process.submit(*call).result()
 
 
