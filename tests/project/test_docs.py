@@ -133,6 +133,12 @@ def test_the_examples_of_the_guides_have_the_stated_number_of_lines() -> None:
         assert len([line for line in text.splitlines() if line.strip()]) <= lines
 
 
+def test_the_readme_states_the_number_of_systems() -> None:
+    number = len(list((ROOT / "conf" / "model").glob("*.yaml")))
+    readme = (ROOT / "README.md").read_text()
+    assert f"with {number} implemented systems" in readme and f"list all\n{number}." in readme
+
+
 def test_the_readme_contains_the_mixer_of_the_guide() -> None:
     shown, guide = files_of(ROOT / "README.md"), files_of(ROOT / "docs" / "adding-a-model.md")
     assert shown == guide
