@@ -127,7 +127,7 @@ def checks(session: Session) -> Iterator[Item]:
     yield Item("A", "hidden rows", probe("hidden_rows", session), 60)
     limited = ("task=listops", "model=transformer", "protocol=smoke", "hardware.memory_limit_gigabytes=4")
     yield Item("A", "memory limit", bench(session, *limited), 120)
-    if session.device == "cuda":
+    if session.device == "cuda" and not session.tiny:
         yield Item("A", "tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", "2", "-p", "no:cacheprovider"), 200)
 
 
@@ -158,7 +158,7 @@ def cells(session: Session) -> Iterator[Item]:
         yield Item("D", f"cell {name}", bench(session, "task=listops", f"model={name}", *smoke), 150, together=True)
     compiled = ("task=listops", "model=transformer", "protocol=smoke", "hardware.compile=true")
     yield Item("D", "compiled", bench(session, *compiled), 200)
-    if session.device == "cuda":
+    if session.device == "cuda" and not session.tiny:
         accelerated = ("task=enwik8", "model=gla", "protocol=smoke", "hardware.accelerated=true")
         partial = ("task.allow_partial=true",)
         yield Item("D", "accelerated", bench(session, *accelerated, *partial), 120)

@@ -1,8 +1,11 @@
 """The GPU session: time limits of items, resuming, and processes that crash or hang."""
 
 import json
+import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +13,9 @@ import torch
 from benchmarks import first_gpu_session as session_module
 from benchmarks import gpu_probes
 from benchmarks.first_gpu_session import Item, Session, read_lines, run_items, run_systems, summary
+from tests.support.fake_cuda.device import unavailable
 
+ROOT = Path(__file__).parents[2]
 PRINTS = ("-c", "print('text'); print('{\"value\": 3}')")
 
 
@@ -119,11 +124,18 @@ def test_systems_probe_finds_a_wrong_result_on_the_device(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_whole_session_on_the_cpu_with_tiny_sizes(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    arguments = ["first_gpu_session", "--output", str(tmp_path), "--device", "cpu", "--tiny", "--minutes", "8"]
-    monkeypatch.setattr(sys, "argv", arguments)
-    session_module.main()
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_whole_session_with_tiny_sizes(device, tmp_path):
+    """Runs on the CPU, and on the fake CUDA device, whose operators are computed on the CPU."""
+    if device == "cuda" and (reason := unavailable()):
+        pytest.skip(reason)
+    environment = {**os.environ, "WANDB_MODE": "offline"}
+    if device == "cuda":
+        environment["PYTHONPATH"] = str(ROOT / "tests" / "support" / "fake_cuda" / "site")
+    options = ["--output", str(tmp_path), "--device", device, "--tiny", "--minutes", "12"]
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.first_gpu_session", *options], cwd=ROOT, env=environment, check=True
+    )
     lines = {(line["step"], line["item"]): line for line in read_lines(tmp_path / "items.jsonl")}
     failed = {key: line["tail"] for key, line in lines.items() if line["status"] not in ("ok", "incompatible")}
     assert failed == {}
