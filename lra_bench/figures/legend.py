@@ -67,7 +67,7 @@ class Legend:
                 # In fractions of the figure. The marker is drawn at the middle one of the three points.
                 middle = (line_top - line_inches(self.points) * LINE_CENTRE) / up
                 ends = [left / across, (left + HANDLE_INCHES / 2) / across, (left + HANDLE_INCHES) / across]
-                line = Line2D(ends, [middle] * 3, markevery=[1], transform=figure.transFigure, **entry.options)
+                line = Line2D(ends, [middle] * 3, markevery=[1], transform=figure.transFigure, **_short(entry.options))
                 figure.add_artist(line)
                 for number, text in enumerate(entry.label.split("\n")):
                     baseline = line_top - line_inches(self.points) * (number + BASELINE)
@@ -77,6 +77,12 @@ class Legend:
                     )  # fmt: skip
                 line_top -= self._height(entry)
             left += width + BETWEEN_INCHES
+
+
+def _short(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a line with dashes of half the length, which are visible in the short lines of a legend."""
+    line = options.get("linestyle")
+    return {**options, "linestyle": (0, tuple(each / 2 for each in line[1]))} if isinstance(line, tuple) else options
 
 
 def lay_out(entries: Sequence[Entry], inches: float, points: float = SMALL) -> Legend:
