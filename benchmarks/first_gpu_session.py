@@ -134,9 +134,8 @@ def checks(session: Session) -> Iterator[Item]:
 def speed(session: Session) -> Iterator[Item]:
     """Yield step C: profiles of slow systems relative to full attention, then cells of ``small``."""
     lengths = "[32]" if session.tiny else "[1024,4096]"
-    size = ("protocol=base", "measure.speed_seconds=0.5")
-    if session.tiny:
-        size = ("protocol=smoke", "measure.speed_seconds=0.02", "measure.speed_batch_size=1")
+    tiny = ("protocol=smoke", "measure.speed_seconds=0.02", "measure.speed_batch_size=1")
+    size = tiny if session.tiny else ("protocol=base", "measure.speed_seconds=0.5")
     names = ["performer"] if session.tiny else [*SLOW, *COMPARED]
     for start in range(0, len(names), 4):
         group = ",".join(names[start : start + 4])
