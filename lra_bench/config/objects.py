@@ -34,6 +34,8 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
     # The name of a position is only used for composition; its options are in the section ``position``.
     backbone = {name: value for name, value in asdict(config.backbone).items() if name != "position"}
     arguments = {"spec": spec, "mixer": config.model["mixer"], "position": config.position, "seed": config.seed}
+    if controller := config.model.get("controller"):
+        arguments["controller"] = controller
     network = build(backbone, torch.nn.Module, "backbone", **arguments)
     if not config.model.get("retrieval"):
         return network
@@ -45,5 +47,4 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
         another=lambda **changes: build({**backbone, **changes}, torch.nn.Module, "backbone", **arguments),
         spec=spec,
         seed=config.seed,
-        **({"controller": controller} if (controller := config.model.get("controller")) else {}),
     )

@@ -54,6 +54,8 @@ class Retrieval(nn.Module):
         for name, number in {"keys": keys, "neighbours": neighbours}.items():
             if number < 1:
                 raise UserError(f"model.retrieval.{name}={number}: must be at least 1")
+        if network.controller is not None:
+            raise UserError("model.retrieval: is not supported with model.controller; leave out one of them")
         Index(torch.zeros(1, 1), backend)  # reports a backend that is not available before training
         self.network, self.another, self.spec, self.seed = network, another, spec, seed
         self.keys, self.neighbours, self.backend = keys, neighbours, backend
