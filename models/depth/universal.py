@@ -192,7 +192,7 @@ class Universal(Controller):
             x = x + (added if rows is None or len(added) == 1 else added[rows])
         if not self.timed:
             return x
-        signal = sinusoids(torch.tensor(float(step + 1), device=x.device), self.width)
+        signal = sinusoids(x.new_full((), step + 1, dtype=torch.float64), self.width)
         return x + (DEVIATION * signal).to(x.dtype)
 
     def _with_ponder_loss(self, context: Context, ponder: Tensor) -> Context:

@@ -10,5 +10,9 @@ ALLOWED = {
         4,
         "the largest span, predicted from the tokens, sets the size of the window: read in each of four forward passes",
     ),
+    ("universal", "_halting"): (
+        32,
+        "whether all tokens have stopped ends the steps: read after each of eight steps in four forward passes",
+    ),
 }
 """Largest number of waits by name of the system and function that waits, and why it waits."""

@@ -93,11 +93,13 @@ class Watch(TorchDispatchMode):
             self._find_wait(func, name, args, kwargs)
         if name in ("aten::_to_copy", "aten::copy_"):
             self._find_copy(name, args, kwargs)
-        if name in ("aten::_local_scalar_dense", "aten::item") and (on_gpu or isinstance(args[0], FakeTensor)):
+        if name in ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero") and (
+            on_gpu or isinstance(args[0], FakeTensor)
+        ):
             # The step continues with some value, so that later mistakes are found, too; fake tensors have none.
             self.launches[name] += on_gpu
             dtype = args[0].dtype
-            return False if dtype == torch.bool else 1.0 if dtype.is_floating_point else 8
+            return True if dtype == torch.bool else 1.0 if dtype.is_floating_point else 8
         out = func(*args, **kwargs)
         results = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         if launches and (on_gpu or any(tensor.device.type == "cuda" for tensor in results)):
