@@ -67,7 +67,6 @@ class KnnLM(Retrieval):
             if number is not None and number < 1:
                 raise UserError(f"model.retrieval.{name}={number}: must be at least 1")
         self.share, self.temperature, self.dimensions, self.tuning = share, temperature, dimensions, tuning
-        self.datastore: Datastore | None = None
         self.chosen = (0.0, 1.0)
         """λ and T, set by ``finish``."""
 

@@ -59,6 +59,7 @@ class Retrieval(nn.Module):
         Index(torch.zeros(1, 1), backend)  # reports a backend that is not available before training
         self.network, self.another, self.spec, self.seed = network, another, spec, seed
         self.keys, self.neighbours, self.backend = keys, neighbours, backend
+        self.datastore: Datastore | None = None
 
     @property
     def capability(self) -> Capability:
@@ -93,6 +94,26 @@ class Retrieval(nn.Module):
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden states of the backbone."""
         return self.network.hidden(batch)
+
+    @property
+    def readers(self) -> list[SequenceModel]:
+        """Networks that read the tokens: the backbone, and that of a subclass if it computes features."""
+        return [self.network]
+
+    def refuses_steps(self) -> str | None:
+        """Return why a network cannot read a sequence in parts, None if all can."""
+        return next(filter(None, (reader.refuses_steps() for reader in self.readers)), None)
+
+    def read(self, batch: Batch, memory: Any = None) -> tuple[Tensor, Any]:
+        """Read tokens that follow those of ``memory``; None is the start of a sequence.
+
+        Returns the hidden states of the backbone (B, N, E), and the memory: that of each network, and the datastore,
+        without which the next token cannot be predicted.
+        """
+        before = [None] * len(self.readers) if memory is None else memory[0]
+        found = [reader.read(batch, own) for reader, own in zip(self.readers, before, strict=True)]
+        stored = [] if self.datastore is None else list(self.datastore.buffers())
+        return found[0][0], ([own for _, own in found], stored)
 
     def random_datastore(self, dimensions: int | None) -> Datastore:
         """Return a datastore of random numbers with ``keys`` keys of ``dimensions`` features, None for all features."""

@@ -61,9 +61,13 @@ class Spalm(Retrieval):
         self.output = _output_layer(self.network)
         self.gate = nn.Linear(self.output.in_features, 1, bias=False)
         nn.init.zeros_(self.gate.weight)
-        self.datastore: Datastore | None = None
         self.places: Tensor | None = None
         """Example or document, and position in it, of each key (T, 2); None if training examples are unknown."""
+
+    @property
+    def readers(self) -> list[SequenceModel]:
+        """The backbone and the retriever."""
+        return [self.network, self.retriever]
 
     @property
     def preparation_steps(self) -> int:

@@ -67,6 +67,19 @@ BY_HAND = {
 }
 
 
+def datastore(keys, features):
+    """Return the bytes of features and squared norm of each key, and of its target, an int64."""
+    return keys * (4 * (features + 1) + 8)
+
+
+BY_HAND |= {
+    # The sizes of protocol=quick, with the projection to 32 features.
+    "knn_lm": lambda n: floats(2 * n * WIDTH) + datastore(65_536, 32) + 4 * WIDTH * 32,
+    # The network that computes the features has one layer, and counts its tokens, too.
+    "spalm": lambda n: floats(3 * n * WIDTH) + SEEN + datastore(8_192, WIDTH),
+}
+
+
 def network_size(model):
     """Return the state size of torch's recurrent network."""
     return build_model(config(f"model={model}"), SPEC).mixers[0].hidden

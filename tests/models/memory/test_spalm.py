@@ -133,6 +133,19 @@ def test_interfaces_and_parameters():
     assert system.parameter_parts()["total"] == sum(p.numel() for p in system.parameters())
 
 
+def test_parts_have_the_hidden_states_of_the_whole_and_pass_on_both_networks_and_the_datastore():
+    system = made("language_modeling").eval()
+    batch, memory, parts = batch_for(KINDS["language_modeling"], (24, 24)), None, []
+    for start, stop in ((0, 7), (7, 8), (8, 24)):
+        rows = Batch(
+            batch.lengths * 0 + stop - start, batch.targets[:, start:stop], batch.tokens[:, start:stop], full=True
+        )
+        hidden, memory = system.read(rows, memory)
+        parts.append(hidden)
+    assert (torch.cat(parts, 1) - system.hidden(batch)).abs().max() < 1e-12
+    assert len(memory[0]) == 2 and memory[1][0] is system.datastore.targets
+
+
 @pytest.mark.parametrize("options", [{"retriever_steps": 0}, {"retriever_lr": 0.0}, {"neighbours": 0}])
 def test_invalid_options_raise_user_error(options):
     with pytest.raises(UserError, match=rf"model\.retrieval\.{next(iter(options))}="):
