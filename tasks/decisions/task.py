@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from lra_bench.contracts import TaskScore, TaskSpec, UserError
@@ -65,7 +65,7 @@ class KeyToDoorTask(SyntheticTask):
         noise: Probability that the expert takes a random action.
         returns: Whether returns are known; otherwise all return tokens are equal, which is behaviour cloning.
         best: Share of the episodes of train, those with the highest returns, that is used; None for all.
-            With ``returns=false`` this is the baseline of the paper that clones the best x %.
+            Floors use all episodes. With ``returns=false`` this is the baseline of the paper that clones the best x %.
         context: Number of steps that the network sees, K in the paper; None for whole episodes. Examples are then K
             steps from a random step on, and roll-outs read the last K steps; other lengths are not supported.
         greedy: Whether roll-outs take the most probable action.
@@ -105,6 +105,7 @@ class KeyToDoorTask(SyntheticTask):
         self.variant, self.size, self.phases, self.colours = variant, size, tuple(phases), colours
         self.expert_fraction, self.noise, self.returns, self.best = expert_fraction, noise, returns, best
         self.context, self.greedy, self.rollouts = context, greedy, rollouts
+        self._best_rows: dict[int | None, datasets.Dataset] = {}
         self.observations = observation_count(variant, size, colours)
         self.spec = TaskSpec(
             name="key_to_door" if variant == "credit" else "key_to_door_memory",
@@ -219,7 +220,7 @@ class KeyToDoorTask(SyntheticTask):
         """Return the floors: success rates for the test split, accuracies of actions for the others."""
         length = length or self.spec.train_length
         name = f"{self.spec.name}-floors-{split}-{length}"
-        key = settings_digest(self.fingerprint(), split, length)
+        key = settings_digest(super().fingerprint(), self.rollouts, split, length)
         if split == "test":
             return self._prepared().note(name, key, lambda: self._success_floors(length))
         return self._prepared().note(name, key, lambda: self._action_floors(split, length))
@@ -282,23 +283,40 @@ class KeyToDoorTask(SyntheticTask):
         )
         return TaskScore(float(found[asked[-1]].mean()), self.rollouts, parts)
 
+    def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
+        """Return a split; of train the share ``best``."""
+        every = super().split(name, length)
+        if name != "train" or self.best is None:
+            return every
+        if length not in self._best_rows:
+            import numpy as np
+
+            from lra_bench.data.columns import numbers
+
+            order = np.argsort(-numbers(every, "reward"), kind="stable")
+            self._best_rows[length] = every.select(np.sort(order[: max(1, round(self.best * len(order)))]))
+        return self._best_rows[length]
+
     def _generate(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
-        """Generate a split; of train keep the share ``best``, of the others the episodes with a reward."""
+        """Generate a split; of all but train keep the episodes with a reward."""
         import numpy as np
 
         from lra_bench.data.columns import numbers
 
         split = super()._generate(cache, name, length)
-        rewards = numbers(split, "reward")
         if name == "train":
-            if self.best is None:
-                return split
-            order = np.argsort(-rewards, kind="stable")
-            return split.select(np.sort(order[: max(1, round(self.best * len(order)))]))
+            return split
+        rewards = numbers(split, "reward")
         if not rewards.any():
             option = f"rows.{name}" if length == self.spec.train_length else "extrapolation_rows"
             raise UserError(f"task.{option}={len(rewards):,}: none of the episodes has a reward; raise it")
         return split.select(np.flatnonzero(rewards))
+
+    def _train_blocks(self) -> Iterator[Block]:
+        """Yield all episodes of train, so that the floors do not depend on ``best``."""
+        from ..synthetic.rows import blocks
+
+        return blocks(super().split("train"), 1)
 
     def _success_floors(self, length: int) -> dict[str, float]:
         """Return the success rates of the floors at a length, in the episodes of the roll-outs."""
@@ -307,7 +325,7 @@ class KeyToDoorTask(SyntheticTask):
         from .policies import constant, most_frequent, play, random_policy
         from .tokens import separate
 
-        parts = list(self.blocks("train"))
+        parts = list(self._train_blocks())
         steps = separate(np.concatenate([block.tokens for block in parts]))
         totals = np.concatenate([block.extra["reward"] for block in parts])
         majority = int(np.bincount(steps.actions.ravel()).argmax())
@@ -334,7 +352,7 @@ class KeyToDoorTask(SyntheticTask):
         from .policies import most_frequent
         from .tokens import separate
 
-        train = separate(np.concatenate([block.tokens for block in self.blocks("train")]))
+        train = separate(np.concatenate([block.tokens for block in self._train_blocks()]))
         parts = list(self.blocks(split, length))
         seen = separate(np.concatenate([block.tokens for block in parts])).observations
         targets = np.concatenate([block.targets for block in parts])[:, 1::PER_STEP]

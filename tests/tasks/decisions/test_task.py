@@ -91,6 +91,8 @@ def test_best_keeps_the_episodes_with_the_highest_returns(cache):
     assert len(best.split("test")) == len(every.split("test"))
     best.check("train")
     assert best.fingerprint() != every.fingerprint()
+    for split in ("validation", "test"):  # floors are computed from all episodes
+        assert best.floors(split) == every.floors(split)
 
 
 def test_floors_are_success_rates_in_the_test_split_and_accuracies_otherwise(cache):
