@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.build import build
 from lra_bench.contracts import Task, TaskSpec, UserError
+from lra_bench.runtime.hardware import first_line
 
 from .hybrid import refuses_network
 from .schema import CellConfig
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def build_task(config: CellConfig) -> Task:
@@ -45,6 +50,35 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
         "model.retrieval",
         network=network,
         another=lambda **changes: build({**backbone, **changes}, torch.nn.Module, "backbone", **arguments),
+        restore=_restore,
         spec=spec,
         seed=config.seed,
     )
+
+
+def _restore(model: nn.Module, key: str, option: str) -> None:
+    """Load the tested weights of another run into ``model``.
+
+    Args:
+        model: A network of the same architecture as that of the run.
+        key: The key of its record, the path of the record's file between ``runs/`` and ``.json``.
+        option: Name of the option with the key, for the errors.
+
+    Raises:
+        UserError: If the weights are not in the cache, or are those of another architecture.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    from lra_bench.data.cache import Cache
+
+    path = Cache().root / "checkpoints" / key / "best.safetensors"
+    if ".." in Path(key).parts or not path.is_file():
+        raise UserError(
+            f"{option}={key}: {path} does not exist; give the path of a record between runs/ and .json, and run its "
+            "cell with this cache"
+        )
+    try:
+        load_model(model, str(path))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise UserError(f"{option}={key}: its weights are those of another network ({first_line(error)})") from error

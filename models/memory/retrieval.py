@@ -24,6 +24,8 @@ class Retrieval(nn.Module):
     Args:
         network: The backbone.
         another: Function that builds another backbone with the same configuration, except the given options.
+        restore: Function of a network, the key of a record and the name of an option, which loads the weights of that
+            record into the network.
         spec: Specification of the task.
         seed: Seed of the choice of training examples.
         keys: Largest number of examples, or tokens if each has a target, in the datastore.
@@ -44,6 +46,7 @@ class Retrieval(nn.Module):
         *,
         network: SequenceModel,
         another: Callable[..., SequenceModel],
+        restore: Callable[[nn.Module, str, str], None] | None = None,
         spec: TaskSpec,
         seed: int = 0,
         keys: int = 250_000,
@@ -57,7 +60,7 @@ class Retrieval(nn.Module):
         if network.controller is not None:
             raise UserError("model.retrieval: is not supported with model.controller; leave out one of them")
         Index(torch.zeros(1, 1), backend)  # reports a backend that is not available before training
-        self.network, self.another, self.spec, self.seed = network, another, spec, seed
+        self.network, self.another, self.restore, self.spec, self.seed = network, another, restore, spec, seed
         self.keys, self.neighbours, self.backend = keys, neighbours, backend
         self.datastore: Datastore | None = None
 

@@ -25,14 +25,18 @@ class Spalm(Retrieval):
     Yogatama, de Masson d'Autume, Kong 2021, arXiv 2102.02557. h is the input of the output layer with weights W, y_i is
     the row of W of the target of neighbour i, m = Σ softmax_i(y_i · h) y_i, and g = sigmoid(w · h) is a scalar. The
     logits are those of z. Neighbours have the nearest features under a frozen network, the retriever, which is trained
-    before the model, so that they do not change. An example is never its own neighbour, and a token has no neighbours
-    among later tokens of its own document. O(T D) time for each target with T keys of D features.
+    before the model or was trained by another run, so that they do not change. An example is never its own neighbour,
+    and a token has no neighbours among later tokens of its own document. O(T D) time for each target with T keys of D
+    features.
 
-    Deviations from the paper: the retriever is a shallower network of the same kind, trained for a few steps; the
-    datastore is a random sample of the training split; the short memory is that of the backbone, if it has one; if
-    examples have one target, the same formula applies to pooled features and labels.
+    Deviations from the paper: by default the retriever is a shallower network of the same kind, trained for a few
+    steps; the datastore is a random sample of the training split; the short memory is that of the backbone, if it has
+    one; if examples have one target, the same formula applies to pooled features and labels.
 
     Args:
+        retriever: Key of the record whose weights are those of the retriever, the path of the record's file between
+            ``runs/`` and ``.json``. The run must have been one of ``retriever_depth`` layers with the other options of
+            the backbone. None to train the retriever.
         retriever_depth: Number of layers of the retriever.
         retriever_steps: Number of its training steps, of 32 examples each.
         retriever_lr: Its learning rate, which falls linearly to zero.
@@ -45,6 +49,7 @@ class Spalm(Retrieval):
         self,
         *,
         neighbours: int = 4,
+        retriever: str | None = None,
         retriever_depth: int = 1,
         retriever_steps: int = 500,
         retriever_lr: float = 2e-3,
@@ -55,7 +60,7 @@ class Spalm(Retrieval):
             raise UserError(f"model.retrieval.retriever_steps={retriever_steps}: must be at least 1")
         if retriever_lr <= 0:
             raise UserError(f"model.retrieval.retriever_lr={retriever_lr}: must be above 0")
-        self.retriever_steps, self.retriever_lr = retriever_steps, retriever_lr
+        self.retriever_steps, self.retriever_lr, self.record = retriever_steps, retriever_lr, retriever
         # Created after the backbone, so that its initial weights are those of the same model without neighbours.
         self.retriever: SequenceModel = self.another(depth=retriever_depth).requires_grad_(False)
         self.output = _output_layer(self.network)
@@ -72,7 +77,7 @@ class Spalm(Retrieval):
     @property
     def preparation_steps(self) -> int:
         """Number of steps of ``prepare``."""
-        return self.retriever_steps
+        return self.retriever_steps if self.record is None else 0
 
     def train(self, mode: bool = True) -> Spalm:
         """Set the mode of the model; the retriever remains in evaluation mode."""
@@ -131,10 +136,13 @@ class Spalm(Retrieval):
         return targets.view(shape), distances.isfinite().view(shape)
 
     def prepare(self, train: Split, fresh: bool, advance: Callable[[int], None]) -> None:
-        """Train the retriever if training begins (``fresh``), and store the features of training examples."""
+        """Train or load the retriever if training begins (``fresh``), and store the features of training examples."""
         if any(hasattr(parameter, "device_mesh") for parameter in self.retriever.parameters()):
             raise UserError("hardware.strategy=fsdp: Spalm trains a first network on every rank; set it to ddp or none")
-        if fresh:
+        if fresh and self.record is not None:
+            assert self.restore is not None
+            self.restore(self.retriever, self.record, "model.retrieval.retriever")
+        elif fresh:
             self._train_retriever(train, advance)
         self._fill(train)
 

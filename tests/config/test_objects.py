@@ -1,6 +1,8 @@
 """Tests of the networks that configurations describe."""
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from lra_bench.config.compose import compose, hydra_context
 from lra_bench.config.groups import option_files
@@ -48,6 +50,38 @@ def test_a_controller_and_a_retrieval_are_refused_together(composed):
     config = composed("model=knn_lm", added)
     with pytest.raises(UserError, match=r"^model\.retrieval: is not supported with model\.controller"):
         build_model(config, task())
+
+
+def test_the_retriever_of_spalm_can_be_the_network_of_another_run(forks, tmp_path, monkeypatch):
+    folder = Folder(tmp_path)
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(folder.cache))
+    short = ["tracker=none", "train.steps=2", "measure.extrapolation_ratios=[1]"]
+    (first,) = planned([*TINY, "model=transformer", *short], folder)
+    assert forks.run(first, folder) == 0, forks.output.read_text()
+    (record,) = folder.results.glob("runs/**/seed0.json")
+    key = str(record.relative_to(folder.results / "runs").with_suffix(""))
+
+    def cells(key, depth):
+        own = [
+            f"model.retrieval.retriever={key}",
+            f"model.retrieval.retriever_depth={depth}",
+            "model.retrieval.keys=50",
+        ]
+        return planned([*TINY, "model=spalm", *own, *short], folder)
+
+    (cell,) = cells(key, first.config.backbone.depth)
+    network = build_model(cell.config, task(vocabulary_size=16, classes=10))
+    network.restore(network.retriever, key, "model.retrieval.retriever")
+    (best,) = folder.cache.glob("checkpoints/**/best.safetensors")
+    saved, found = load_file(best), network.retriever.state_dict()
+    assert saved and all(torch.equal(found[name], saved[name]) for name in saved)
+    assert forks.run(cell, folder) == 0, forks.output.read_text()
+    with pytest.raises(UserError, match=r"^model\.retrieval\.retriever=.*weights are those of another network"):
+        network.restore(network.another(depth=3), key, "model.retrieval.retriever")
+    with pytest.raises(
+        UserError, match=r"^model\.retrieval\.retriever=a/b: .* does not exist; give the path of a record"
+    ):
+        network.restore(network.retriever, "a/b", "model.retrieval.retriever")
 
 
 @pytest.mark.parametrize(("name", "adapts_by"), [("universal", "token"), ("calm", "example")])
