@@ -40,8 +40,7 @@ class KeyToDoorTask(SyntheticTask):
     Decision Transformer (Chen et al. 2021, arXiv 2106.01345) around any causal system: the tokens are part of the task
     and the network is that of ``model``. Token ids: 0 padding, 1 unknown return, 2 and 3 returns 0 and 1, then the
     actions and observations. Deviations from the paper: all tokens are embedded by one table without a norm, and the
-    position encoding is that of the network, with a position per token instead of one per step; actions are sampled
-    from the predicted probabilities unless ``greedy``.
+    position encoding is that of the network, with a position per token instead of one per step.
 
     The score is the success rate in roll-outs that ask for a return of 1 (``score``), at other lengths too: the middle
     phase is as many steps longer as the sequence. Validation and test examples are the held-out episodes with a reward,
@@ -68,7 +67,7 @@ class KeyToDoorTask(SyntheticTask):
             Floors use all episodes. With ``returns=false`` this is the baseline of the paper that clones the best x %.
         context: Number of steps that the network sees, K in the paper; None for whole episodes. Examples are then K
             steps from a random step on, and roll-outs read the last K steps; other lengths are not supported.
-        greedy: Whether roll-outs take the most probable action.
+        greedy: Whether roll-outs take the most probable action, or one sampled from the predicted probabilities.
         rollouts: Number of episodes of the roll-outs for each asked return and length.
     """
 
@@ -89,7 +88,7 @@ class KeyToDoorTask(SyntheticTask):
         returns: bool = True,
         best: float | None = None,
         context: int | None = None,
-        greedy: bool = False,
+        greedy: bool = True,
         rollouts: int = 1000,
         **common: Unpack[Common],
     ) -> None:
@@ -258,30 +257,35 @@ class KeyToDoorTask(SyntheticTask):
             batch_size: Number of episodes that run side by side.
 
         Returns:
-            The success rate. At the training length, and if returns are known, its parts ``asked return`` are the
-            achieved returns if 0 and 1 are asked for (calibration).
+            The success rate. At the training length with the parts ``actions``, the success rates with the most
+            probable and with sampled actions, and if returns are known ``asked return``, those if 0 and 1 are asked
+            for (calibration).
         """
         from .roll_out import successes
 
         key = self._roll_out_key(seed)
         options = self.env_options(length or self.spec.train_length)
-        asked = (0, 1) if self.returns and length is None else (1,) if self.returns else (None,)
-        found = {
-            each: successes(
+
+        def rate(asked: int, greedy: bool) -> float:
+            found = successes(
                 *(model, options),
-                asked=each,
+                asked=asked if self.returns else None,
                 key=key,
                 episodes=self.rollouts,
                 batch_size=batch_size,
                 context=self.context,
-                greedy=self.greedy,
+                greedy=greedy,
             )
-            for each in asked
-        }
-        parts = (
-            {"asked return": {str(each): float(own.mean()) for each, own in found.items()}} if len(asked) > 1 else {}
-        )
-        return TaskScore(float(found[asked[-1]].mean()), self.rollouts, parts)
+            return float(found.mean())
+
+        score = rate(1, self.greedy)
+        if length is not None:
+            return TaskScore(score, self.rollouts)
+        greedy, sampled = (score if each is self.greedy else rate(1, each) for each in (True, False))
+        parts = {"actions": {"most probable": greedy, "sampled": sampled}}
+        if self.returns:
+            parts["asked return"] = {"0": rate(0, self.greedy), "1": score}
+        return TaskScore(score, self.rollouts, parts)
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
         """Return a split; of train the share ``best``."""

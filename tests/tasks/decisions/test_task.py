@@ -113,10 +113,10 @@ def test_floors_are_success_rates_in_the_test_split_and_accuracies_otherwise(cac
 class Scripted(nn.Module):
     """A network with the logits of the optimal policy, which follows the episodes with environments of its own."""
 
-    def __init__(self, task, key):
+    def __init__(self, task, key, certainty=100.0):
         super().__init__()
         self.anchor = nn.Parameter(torch.zeros(1))
-        self.task, self.key, self.env, self.first = task, key, None, 0
+        self.task, self.key, self.env, self.first, self.certainty = task, key, None, 0, certainty
 
     def forward(self, batch, memory=None):
         from lra_bench.tasks.decisions.environment import KeyToDoor
@@ -124,21 +124,31 @@ class Scripted(nn.Module):
         tokens = batch.tokens.numpy()
         if tokens.shape[1] == 2:
             numbers = np.arange(self.first, self.first + len(tokens), dtype=np.uint64)
-            self.first += len(tokens)
+            self.first = (self.first + len(tokens)) % self.task.rollouts
             self.env = KeyToDoor(len(tokens), **self.task.env_options(self.task.spec.train_length))
             self.env.reset(seed=self.key, options={"episodes": numbers})
         else:
             self.env.step(tokens[:, -3] - FIRST_ACTION)
         assert np.array_equal(tokens[:, -1] - FIRST_OBSERVATION, self.env.observe())
         chosen = torch.from_numpy(optimal_policy(self.env, None))
-        return Output(100.0 * nn.functional.one_hot(chosen, ACTIONS)[:, None].float())
+        return Output(self.certainty * nn.functional.one_hot(chosen, ACTIONS)[:, None].float())
 
 
 @pytest.mark.parametrize("options", [SMALL, MEMORY])
 def test_an_optimal_network_scores_one(options):
     task = KeyToDoorTask(**{**options, "phases": (6, 3, 6), "returns": False})
     found = task.score(Scripted(task, task._roll_out_key(0)).eval(), batch_size=16)
-    assert (found.score, found.n, found.parts) == (1.0, 40, {})
+    assert (found.score, found.n) == (1.0, 40)
+    assert found.parts == {"actions": {"most probable": 1.0, "sampled": 1.0}}
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_the_score_is_that_of_the_most_probable_or_of_sampled_actions(greedy):
+    task = KeyToDoorTask(**{**SMALL, "phases": (6, 3, 6), "greedy": greedy})
+    found = task.score(Scripted(task, task._roll_out_key(0), certainty=1.0).eval(), batch_size=16)
+    most_probable, sampled = found.parts["actions"].values()
+    assert most_probable == 1.0 and sampled < 0.8 and found.score == (most_probable if greedy else sampled)
+    assert found.parts["asked return"] == {"0": found.score, "1": found.score}
 
 
 @pytest.mark.parametrize("mixer", ["transformer", "lstm", "hyena"])
