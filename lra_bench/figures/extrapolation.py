@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import Run, ratio_name
@@ -101,21 +101,36 @@ def length_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
 
 
-def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
+def decorate_lengths(
+    ax: Axes, rows: pd.DataFrame, x: str, label: str, tick: Callable[[float], str] = "{:,}".format
+) -> None:
+    """Draw the floor of a panel of scores, and set its axes.
+
+    Args:
+        ax: The panel.
+        rows: Its points.
+        x: Column of the lengths, on a logarithmic axis.
+        label: Label of that axis.
+        tick: Function that returns the label of a length.
+    """
     factor, name = units(rows["metric"].iloc[0])
-    ax.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
-    floor = rows.dropna(subset=["floor"]).groupby("ratio")["floor"].mean()
+    floor = rows.dropna(subset=["floor"]).groupby(x)["floor"].mean()
     ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
     ax.set_xscale("log", base=2)
-    ratios = sorted(rows["ratio"].unique())
-    ax.set_xticks(ratios, [_times(ratio) for ratio in ratios])
+    places = sorted(rows[x].unique())
+    ax.set_xticks(places, [tick(place) for place in places])
     ax.minorticks_off()
-    ax.set_xlim(min(ratios) / 1.3, max(ratios) * 1.3)
-    low, high = extent(rows, "score", "low", "high", "floor")
+    ax.set_xlim(min(places) / 1.3, max(places) * 1.3)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, factor * low, factor * high)
-    ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=7)
+    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
+    ax.set_xlabel(label, fontsize=7)
     ax.set_ylabel(name)
+
+
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
+    ax.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
+    label = f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)"
+    decorate_lengths(ax, rows, "ratio", label, _times)
 
 
 def _name(label: str, own: pd.DataFrame) -> str:

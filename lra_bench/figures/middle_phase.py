@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .extrapolation import averaged, scored_points
+from .curves import Curves, curve_sheets, floor_entry
+from .extrapolation import averaged, decorate_lengths, scored_points
 from .intervals import score_bars
 from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, units
+from .variants import IDENTITY, PANEL, SHEET, panel_title, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,20 +64,9 @@ def _phases(record: Record) -> list[int] | None:
 
 
 def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
-    factor, name = units(rows["metric"].iloc[0])
-    floor = rows.dropna(subset=["floor"]).groupby("middle")["floor"].mean()
-    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
     for steps in rows["trained"].unique():
         ax.axvline(steps, color="0.8", linewidth=0.8, zorder=1, gid="trained")
-    ax.set_xscale("log", base=2)
-    middles = sorted(rows["middle"].unique())
-    ax.set_xticks(middles, [f"{steps:,}" for steps in middles])
-    ax.minorticks_off()
-    ax.set_xlim(min(middles) / 1.3, max(middles) * 1.3)
-    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
-    ax.set_xlabel("middle phase (steps)", fontsize=7)
-    ax.set_ylabel(name)
+    decorate_lengths(ax, rows, "middle", "middle phase (steps)")
 
 
 KIND = Curves(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .extrapolation import averaged, scored_points
+from .curves import Curves, curve_sheets, floor_entry
+from .extrapolation import averaged, decorate_lengths, scored_points
 from .intervals import score_bars
 from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, units
+from .variants import IDENTITY, PANEL, SHEET, panel_title, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,18 +82,7 @@ def _digest(parts: dict[str, Any]) -> str:
 
 
 def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
-    factor, name = units(rows["metric"].iloc[0])
-    floor = rows.dropna(subset=["floor"]).groupby("length")["floor"].mean()
-    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
-    ax.set_xscale("log", base=2)
-    lengths = sorted(rows["length"].unique())
-    ax.set_xticks(lengths, [f"{length:,}" for length in lengths])
-    ax.minorticks_off()
-    ax.set_xlim(min(lengths) / 1.3, max(lengths) * 1.3)
-    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
-    ax.set_xlabel("training and test length (tokens)", fontsize=7)
-    ax.set_ylabel(name)
+    decorate_lengths(ax, rows, "length", "training and test length (tokens)")
 
 
 KIND = Curves(
