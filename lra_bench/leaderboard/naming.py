@@ -87,7 +87,8 @@ def find_variant(
 
     A name consists of the model and its differences from the model's file, in any order, with or without dots between
     them: ``performer``, ``performer features=64 rope``. Keys of a modified protocol and the hash (``#0a1b2c3d``)
-    distinguish variants with the same name. Part of a name suffices if it matches one variant only.
+    distinguish variants with the same name. Part of a name suffices if it matches one variant only. A variant of a
+    reference board needs ``reference`` only if the user's records contain the same variant.
 
     Args:
         records: The records to search.
@@ -120,9 +121,11 @@ def find_variant(
     variants: dict[str, list[Record]] = {}
     for record in records:
         variants.setdefault(full_name(record), []).append(record)
-    found = [name for name in variants if _words(name) == wanted] or [
-        name for name in variants if wanted and _words(name) > wanted
-    ]
+    found = (
+        [name for name in variants if _words(name) == wanted]
+        or [name for name in variants if wanted and _words(name) == wanted | {"reference"}]
+        or [name for name in variants if wanted and _words(name) > wanted]
+    )
     if not found:
         models = {record.key.model for members in variants.values() for record in members}
         raise UserError(f"{option}={text}: no record of this variant{suggest(next(iter(wanted), ''), models)}")

@@ -184,6 +184,9 @@ def test_a_name_refers_to_the_users_variant_first(user_and_board):
     assert {record.reference for record in find_variant(records, "performer", "A")[1]} == {""}
     assert {record.reference for record in find_variant(records, "performer reference", "A")[1]} == {"board"}
     assert {record.reference for record in find_variant(records, "local", "A")[1]} == {"board"}
+    local = next(record for record in others if record.key.model == "local")
+    modified = dataclasses.replace(local, protocol_modified=["train.steps"])
+    assert modified not in find_variant([*others, modified], "local", "A")[1]
     a, b, _ = compare(records, "performer", "performer reference")
     assert (a, b) == ("performer", "performer · reference")
 
