@@ -15,7 +15,7 @@ from .intervals import score_bars
 from .layout import Sheet
 from .legend import DOT, Entry, ended
 from .palette import GREY
-from .variants import IDENTITY, PANEL, SHEET, extent, over_seeds, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, over_seeds, panel_title, placed, score_extent, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +122,7 @@ def decorate_lengths(
     ax.minorticks_off()
     ax.set_xlim(min(places) / 1.3, max(places) * 1.3)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
+    limits(ax, *(factor * end for end in score_extent(rows)))
     ax.set_xlabel(label, fontsize=7)
     ax.set_ylabel(name)
 

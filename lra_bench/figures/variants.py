@@ -258,6 +258,13 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
     return float(np.nanmin(values)), float(np.nanmax(values))
 
 
+def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
+    """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors."""
+    low, high = extent(rows, "score", "low", "high", "floor")
+    seeds = [float(score) for scores in rows["seed_scores"] for score in str(scores).split()]
+    return min(low, *seeds), max(high, *seeds)
+
+
 def units(metric: str | None) -> tuple[float, str]:
     """Return the factor by which a score is scaled, and its axis label; an arrow means that lower is better."""
     return (1.0, "bits per character ↓") if metric == "bits_per_character" else (100.0, "accuracy (%)")

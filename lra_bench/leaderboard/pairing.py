@@ -40,6 +40,8 @@ def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int])
 
     if not seeds:
         return "no seed was run with both variants"
+    if any("test_targets" in side[seed].metrics for side in (a, b) for seed in seeds):
+        return "the score of the task is not that of the test examples"
     data = {record.data["fingerprint"] for side in (a, b) for seed in seeds if (record := side[seed]).data}
     if len(data) > 1:
         return "the data differ"

@@ -70,7 +70,10 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
         scope = ""
         if c.p_examples is not None:
             scope = f"; the test over examples applies to {'this run' if count == 1 else 'these runs'} of each only"
-        return f"no claim: {count} shared seed{'s' * (count != 1)}, {MIN_SEEDS} are needed (seed=0,1,2 for both){scope}"
+        # Without a test over examples, fewer than CLAIM_SEEDS seeds show nothing.
+        needed = MIN_SEEDS if count < MIN_SEEDS else CLAIM_SEEDS
+        option = ",".join(map(str, range(needed)))
+        return f"no claim: {count} shared seed{'s' * (count != 1)}, {needed} are needed (seed={option} for both){scope}"
     better = {A: a, B: b}.get(c.verdict.removesuffix(EVERY_SEED))
     if better is None:
         return c.verdict

@@ -205,7 +205,7 @@ def test_very_small_p_values_are_printed_as_bounds(tmp_path: Path) -> None:
     assert report(name_a, name_b, [tiny]).count("p < 1e-300") == 4
 
 
-@pytest.mark.parametrize("what", ["rows", "targets", "data", "none"])
+@pytest.mark.parametrize("what", ["rows", "targets", "data", "none", "roll-outs"])
 def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
     records = simulate(tmp_path, gap=0.1, seeds=3)
     last = records[-1]
@@ -216,9 +216,12 @@ def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
         store.write(last, tmp_path, None, table.assign(target=0))
     elif what == "data":
         last.data |= {"fingerprint": "other"}
+    elif what == "roll-outs":  # the predictions are not those of the score
+        last.metrics["test_targets"] = last.metrics["test"]
     else:
         last.artifacts = {}
-    found = compare(records, "local", "performer")[2][0]
+    name_a, name_b, [found] = compare(records, "local", "performer")
+    assert "5 are needed (seed=0,1,2,3,4 for both)" in report(name_a, name_b, [found])
     assert found.p_examples is None and found.remarks[0].startswith("no test over examples")
     assert (found.p, found.verdict) == (None, "too few seeds")
 

@@ -54,7 +54,7 @@ def test_folder_of_boards_by_option_variable_and_checkout(monkeypatch, tmp_path)
     monkeypatch.delenv("LRA_BENCH_REFERENCE", raising=False)
     assert reference.reference_root() == ROOT / "results" / "reference"
     names = [name for name, _ in reference.boards(reference.reference_root())]
-    assert names == ["adaptive_depth", "board", "memory", "modifications", "quick", "rate_search", "s3"]
+    assert names == ["adaptive_depth", "board", "decisions", "memory", "modifications", "quick", "rate_search", "s3"]
     monkeypatch.setattr(reference, "CHECKOUT", tmp_path)  # as in a wheel
     assert reference.reference_root() is None
     assert reference.load_reference(None) == []
