@@ -29,8 +29,8 @@ SLICINGS = {
     "copy": {"distance"},
     "recall": {"pairs", "distance"},
     "needle": {"distance"},
-    "key_to_door": {"asked return"},
-    "key_to_door_memory": {"asked return"},
+    "key_to_door": {"asked return", "actions"},
+    "key_to_door_memory": {"asked return", "actions"},
 }
 ROLLED_OUT = {"key_to_door", "key_to_door_memory"}
 """Tasks that compute their score themselves, so that floors are not those of the rows of a split."""

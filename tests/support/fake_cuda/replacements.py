@@ -26,6 +26,9 @@ LARGEST_GRID = 65535
 
 def install() -> None:
     """Install all replacements in this process."""
+    # Otherwise the backward pass runs in a thread of the device. If that thread still holds Python objects when the
+    # interpreter ends, the process aborts.
+    torch.autograd.set_multithreading_enabled(False)
     _answer_for_the_driver()
     _replace_attention()
     _replace_networks()

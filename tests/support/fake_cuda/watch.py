@@ -42,14 +42,14 @@ def active() -> Watch:
 
 
 def site() -> str:
-    """Return file, line and function of the innermost frame in the project's code; ``backward`` if there is none."""
+    """Return file, line and function of the innermost frame in the project's code; ``elsewhere`` if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(FOLDERS) or name == PLANTED:
             return f"{name.removeprefix(f'{ROOT}/')}:{frame.f_lineno} {frame.f_code.co_name}"
         frame = frame.f_back  # type: ignore[assignment]
-    return "backward"
+    return "elsewhere"
 
 
 class Watch(TorchDispatchMode):
