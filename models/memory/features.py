@@ -16,6 +16,7 @@ from ..block import Block
 from ..draws import generator_of
 
 EXAMPLES_AT_ONCE = 32
+TOKENS_AT_ONCE = 65_536
 
 
 class Split(Protocol):
@@ -68,7 +69,9 @@ def chosen_examples(
     """Yield batches of examples, chosen at random, with about ``targets`` targets in total; None means all.
 
     In language modelling examples are windows of the training length that do not overlap, otherwise rows. The choice
-    depends on the seed; the examples are in the order of the split, or in random order if not ``ordered``.
+    depends on the seed; the examples are in the order of the split, or in random order if not ``ordered``. A batch has
+    at most ``EXAMPLES_AT_ONCE`` examples, and fewer if they are long: at least one, and at most ``TOKENS_AT_ONCE``
+    tokens if all examples are as long as the longest one of the split.
     """
     if spec.kind == "language_modeling":
         places = [
@@ -76,15 +79,16 @@ def chosen_examples(
             for document, length in enumerate(rows.lengths.tolist())
             for start in range(0, length - 1, spec.train_length)
         ]
-        total, each = len(places), spec.train_length
+        total, each, longest = len(places), spec.train_length, spec.train_length
     else:
-        places, total = None, len(rows)
+        places, total, longest = None, len(rows), int(rows.row_lengths.max())
         each = max(1, int(rows.row_lengths.mean())) if spec.per_token else 1
     wanted = total if targets is None else min(total, math.ceil(targets / each))
     chosen = torch.randperm(total, generator=generator_of("retrieval", seed, 0))[:wanted]
     numbers = (chosen.sort().values if ordered else chosen).tolist()
-    for start in range(0, wanted, EXAMPLES_AT_ONCE):
-        part = numbers[start : start + EXAMPLES_AT_ONCE]
+    at_once = max(1, min(EXAMPLES_AT_ONCE, TOKENS_AT_ONCE // longest))
+    for start in range(0, wanted, at_once):
+        part = numbers[start : start + at_once]
         yield rows.batch(part) if places is None else _windows(rows, [places[number] for number in part], spec)
 
 

@@ -6,6 +6,7 @@ from datasets import Dataset
 
 from lra_bench.contracts import NOT_SCORED, Finished, UserError
 from lra_bench.data.batches import Rows
+from lra_bench.models.memory import features
 from lra_bench.models.memory.datastore import principal_components
 from lra_bench.models.memory.features import chosen_examples, described, described_examples
 from lra_bench.models.memory.knn_lm import KnnLM, choose, interpolate
@@ -139,6 +140,20 @@ def test_windows_are_those_of_the_documents():
     fewer = list(chosen_examples(rows, spec, 30, 0))
     assert sum(batch.size for batch in fewer) == 2
     assert len(described_examples(made("language_modeling")[0].network, rows, spec, 30, 0).targets) == 30
+
+
+@every_kind
+def test_batches_of_long_examples_are_smaller(kind, monkeypatch):
+    spec = KINDS[kind]
+    rows = rows_of(spec)
+    longest = spec.train_length if kind == "language_modeling" else int(rows.row_lengths.max())
+    whole = torch.cat([batch.targets.flatten() for batch in chosen_examples(rows, spec, None, 0)])
+    for tokens, most in ((3 * longest, 3), (longest - 1, 1)):
+        monkeypatch.setattr(features, "TOKENS_AT_ONCE", tokens)
+        batches = list(chosen_examples(rows, spec, None, 0))
+        assert max(batch.targets.shape[0] for batch in batches) == most
+        scored = [batch.targets[batch.targets != NOT_SCORED] for batch in batches]
+        assert torch.equal(torch.cat(scored), whole[whole != NOT_SCORED])
 
 
 def test_principal_components_keep_distances_within_their_space():
