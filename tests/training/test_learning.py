@@ -16,19 +16,25 @@ OPTIONS = [
     "train.steps=100000",
     "task.rows.train=50000",
     "task.rows.validation=500",
+    "backbone.causal=false",
 ]
+POSITIONS = {"recall": [], "copy": ["backbone.position=sinusoidal"]}
 # Recall uses one head (conf/recipe/quick_recall.yaml). Systems with smooth attention weights learn it in causal mode,
 # in which fewer tokens compete for attention weight: linear needs 12,000 steps bidirectionally, 700 causally. Block
 # sizes suit rows of 64 tokens; score functions with another scale need another learning rate; Longformer's steps are
 # slow, and with few steps a decaying learning rate gives better results.
 CAUSAL = "backbone.causal=true"
 OVERRIDES = {
-    "cosformer": [CAUSAL],
+    "bigbird": ["model.mixer.block=16"],
+    "block_local": ["model.mixer.block=64"],
     "gqa": ["backbone.heads=2", "model.mixer.kv_heads=1"],
     "linear": [CAUSAL],
-    "longformer": ["train.steps=1400", "train.schedule=linear"],
+    "local": ["model.mixer.window=64"],
+    "longformer": ["model.mixer.window=64", "train.steps=2400", "train.schedule=linear"],
     "luna": ["model.mixer.packed=16"],
+    "nystrom": ["model.mixer.landmarks=32"],
     "rfa": [CAUSAL, "train.lr=1e-3", "train.betas=[0.9,0.99]"],
+    "rfa_gated": [CAUSAL],
     "score_bilinear": ["train.lr=2e-3", "train.betas=[0.9,0.999]"],
     "score_dot": [CAUSAL, "train.lr=1e-3", "backbone.head_dim=16"],
     "score_reduced": ["train.lr=2e-3", "train.steps=1700", "train.schedule=linear"],
@@ -37,16 +43,18 @@ OVERRIDES = {
     "sparse_fixed": ["model.mixer.stride=8", "model.mixer.summary=4"],
     "sparse_strided": ["model.mixer.stride=32", "model.mixer.combine=merged"],
 }
-# Its gate must first learn to retain the state: the default rate achieves this on copy but is too high for recall.
-RECALL_OVERRIDES = {"rfa_gated": ["train.lr=2e-3"]}
+# The gate of rfa_gated must first learn to retain the state: the default rate achieves this on copy but is too high for
+# recall.
+RECALL_OVERRIDES = {"cosformer": [CAUSAL], "rfa_gated": ["train.lr=1e-3", "train.betas=[0.9,0.99]"]}
 LEARN_BOTH = [
     *("transformer", "transformer_modern", "mqa", "gqa", "score_dot", "score_bilinear", "score_reduced"),
     *("local", "block_local", "longformer", "bigbird", "sparse_fixed", "sparse_strided", "sinkhorn"),
-    *("sinkhorn_bilinear", "linear", "cosformer", "rfa", "rfa_gated", "luna", "linformer", "nystrom"),
+    *("sinkhorn_bilinear", "linear", "cosformer", "rfa", "rfa_gated", "linformer", "nystrom"),
 ]
 # Systems that learn copy only: why they do not learn recall, and in brackets their recall accuracy after one minute.
 LEARN_COPY = {
     "fnet": "mixing depends on positions, not on the content of tokens (25 %)",
+    "luna": "not within one minute with the initial gain of the authors' code (26 %)",
     "performer": "random features estimate sharp weights poorly, with an error of order exp(|q + k|^2) (25 %)",
     "reformer": "queries equal keys, so a token attends to equal tokens and not to their neighbours (25 %)",
     "score_additive": "scores compute many hyperbolic tangents: too few steps in one minute (causal 81 %, increasing)",
@@ -72,5 +80,5 @@ def test_every_system_is_in_exactly_one_group():
 @pytest.mark.parametrize(("task", "name"), CASES)
 def test_system_learns_within_one_minute(task, name, tmp_path):
     overrides = [*OVERRIDES.get(name, []), *(RECALL_OVERRIDES.get(name, []) if task == "recall" else [])]
-    learned = learn(tmp_path, [f"task={task}", f"model={name}", *OPTIONS, *overrides])
+    learned = learn(tmp_path, [f"task={task}", f"model={name}", *OPTIONS, *POSITIONS[task], *overrides])
     assert learned.score >= 0.95 and learned.seconds <= SECONDS, learned
