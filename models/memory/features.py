@@ -70,8 +70,8 @@ def chosen_examples(
 
     In language modelling examples are windows of the training length that do not overlap, otherwise rows. The choice
     depends on the seed; the examples are in the order of the split, or in random order if not ``ordered``. A batch has
-    at most ``EXAMPLES_AT_ONCE`` examples, and fewer if they are long: at least one, and at most ``TOKENS_AT_ONCE``
-    tokens if all examples are as long as the longest one of the split.
+    at most ``EXAMPLES_AT_ONCE`` examples, or as many of the longest one in the split as have ``TOKENS_AT_ONCE`` tokens
+    (of a pair, one document counts), but at least one.
     """
     if spec.kind == "language_modeling":
         places = [

@@ -38,7 +38,7 @@ class Spalm(Retrieval):
             ``runs/`` and ``.json``. The run must have been one of ``retriever_depth`` layers with the other options of
             the backbone. None to train the retriever.
         retriever_depth: Number of layers of the retriever.
-        retriever_steps: Number of its training steps, each with a batch of ``features.chosen_examples``.
+        retriever_steps: Number of its training steps, each with at most 32 examples (``features.chosen_examples``).
         retriever_lr: Its learning rate, which falls linearly to zero.
         **common: Arguments of ``Retrieval``.
     """

@@ -43,8 +43,7 @@ OVERRIDES = {
     "sparse_fixed": ["model.mixer.stride=8", "model.mixer.summary=4"],
     "sparse_strided": ["model.mixer.stride=32", "model.mixer.combine=merged"],
 }
-# The gate of rfa_gated must first learn to retain the state: the default rate achieves this on copy but is too high for
-# recall.
+# rfa_gated learns copy, but not recall, with the learning rate of OPTIONS.
 RECALL_OVERRIDES = {"cosformer": [CAUSAL], "rfa_gated": ["train.lr=1e-3", "train.betas=[0.9,0.99]"]}
 LEARN_BOTH = [
     *("transformer", "transformer_modern", "mqa", "gqa", "score_dot", "score_bilinear", "score_reduced"),
@@ -54,7 +53,7 @@ LEARN_BOTH = [
 # Systems that learn copy only: why they do not learn recall, and in brackets their recall accuracy after one minute.
 LEARN_COPY = {
     "fnet": "mixing depends on positions, not on the content of tokens (25 %)",
-    "luna": "not within one minute with the initial gain of the authors' code (26 %)",
+    "luna": "learns slowly: too few steps in one minute (26 %)",
     "performer": "random features estimate sharp weights poorly, with an error of order exp(|q + k|^2) (25 %)",
     "reformer": "queries equal keys, so a token attends to equal tokens and not to their neighbours (25 %)",
     "score_additive": "scores compute many hyperbolic tangents: too few steps in one minute (causal 81 %, increasing)",

@@ -17,19 +17,19 @@ from lra_bench.config.serialization import as_dict, from_dict
 def of_systems(names: Sequence[str], *overrides: str) -> Iterator[CellConfig]:
     """Yield the configuration of each system under ``protocol=smoke``, equal to that of ``compose``.
 
-    Composing with Hydra takes longer than a training step on the fake device, so the files of model and position are
-    read and merged here, as well as the settings of the protocol for the system, if it has any.
+    Composing with Hydra takes longer than a training step on the fake device, so the files of model, position and
+    mechanism are read and merged here.
     """
     with hydra_context():
         base = as_dict(compose([*overrides, "protocol=smoke", "model=transformer", "tracker=none"]).config)
-    models, positions, settings = (option_files(group, None) for group in ("model", "position", "mechanism"))
+    models, positions, mechanisms = (option_files(group, None) for group in ("model", "position", "mechanism"))
     for name in names:
         content = yaml.safe_load(models[name].read_text(encoding="utf-8"))
         config = _merged({**base, "model": {}, "position": {}}, content)
         position = positions[automatic_position(config, {"model": name}, None)]
         config["position"] = yaml.safe_load(position.read_text(encoding="utf-8"))
-        if f"smoke_{name}" in settings:
-            config = _merged(config, yaml.safe_load(settings[f"smoke_{name}"].read_text(encoding="utf-8")))
+        if f"smoke_{name}" in mechanisms:
+            config = _merged(config, yaml.safe_load(mechanisms[f"smoke_{name}"].read_text(encoding="utf-8")))
         if "${" in str(content):
             config = OmegaConf.to_container(OmegaConf.create(config), resolve=True)  # type: ignore[assignment]
         yield from_dict(config)

@@ -26,8 +26,8 @@ LARGEST_GRID = 65535
 
 def install() -> None:
     """Install all replacements in this process."""
-    # Otherwise the backward pass runs in a thread of the device. If that thread still holds Python objects when the
-    # interpreter ends, the process aborts.
+    # Run the backward pass in the calling thread. A thread of the device that still holds Python objects at exit can
+    # abort the process.
     torch.autograd.set_multithreading_enabled(False)
     _answer_for_the_driver()
     _replace_attention()

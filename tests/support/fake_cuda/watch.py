@@ -42,7 +42,7 @@ def active() -> Watch:
 
 
 def site() -> str:
-    """Return file, line and function of the innermost frame in the project's code; ``elsewhere`` if there is none."""
+    """Return file, line and function of the innermost frame in the project's code, or ``elsewhere``."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
