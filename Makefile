@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 INSTALLED := $(VENV)/.installed
+INSTALLED_DEV := $(VENV)/.installed-dev
 
 # Variables that are not set are not passed on, so that the defaults of lra-bench apply.
 choice = $(if $($(1)),"$(2)=$($(1))")
@@ -47,19 +48,23 @@ endif
 endif
 endif
 
-.PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow check clean
+.PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow check wheel clean
 
 help: ## Print this list of targets
 	@echo "Variables: TASK MODEL POSITION PROTOCOL HARDWARE SEED (several values with commas), ARGS (other options), PYTHON"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(INSTALLED) ## Create .venv and install lra-bench and its test dependencies (every other target does this too)
+setup: $(INSTALLED) ## Create .venv and install lra-bench (every other target does this too)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v "$(PYTHON)" >/dev/null || { echo "$(PYTHON) is not installed; name another interpreter: make setup PYTHON=python3.12" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
 	  echo "lra-bench needs Python 3.11, 3.12 or 3.13, $(PYTHON) is $$("$(PYTHON)" -V 2>&1); name another interpreter: make setup PYTHON=python3.12" >&2; exit 1; }
 	@test -x "$(BIN)/pip" || "$(PYTHON)" -m venv "$(VENV)"
+	"$(BIN)/pip" install -c constraints.txt -e .
+	@touch $@
+
+$(INSTALLED_DEV): $(INSTALLED)
 	"$(BIN)/pip" install -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -90,17 +95,17 @@ plots: $(INSTALLED) ## Draw the figures of all records, or of one TASK (or group
 data: $(INSTALLED) ## Generate or download the data of tasks in advance: TASK=listops, TASK=lra
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-test: $(INSTALLED) ## Run the fast tests; select some with ARGS="tests/project/test_imports.py -k cycle"
+test: $(INSTALLED_DEV) ## Run the fast tests; select some with ARGS="tests/project/test_imports.py -k cycle"
 	"$(BIN)/pytest" -n 2 --dist worksteal $(ARGS)
 
 # Tests that measure time or memory run without other tests. pytest exits with 5 if ARGS selects no test of one kind.
-test-slow: $(INSTALLED) ## Run the slow tests, which take minutes
+test-slow: $(INSTALLED_DEV) ## Run the slow tests, which take minutes
 	"$(BIN)/pytest" -m "slow and not alone" -n 2 --dist worksteal $(ARGS) || test $$? = 5
 	"$(BIN)/pytest" -m "slow and alone" $(ARGS) || test $$? = 5
 
 # mypy does not support package-dir of setuptools, so it checks the layout of the wheel, built from symbolic links.
 TYPED := build/typed
-check: $(INSTALLED) ## Check style, spelling, types and import rules
+check: $(INSTALLED_DEV) ## Check style, spelling, types and import rules
 	"$(BIN)/ruff" check .
 	"$(BIN)/ruff" format --check .
 	"$(BIN)/codespell" -D - -D .words-to-avoid
@@ -109,6 +114,11 @@ check: $(INSTALLED) ## Check style, spelling, types and import rules
 	@ln -s "$(CURDIR)"/{tests,benchmarks} $(TYPED)
 	cd $(TYPED) && "$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" lra_bench tests benchmarks
 	"$(BIN)/pytest" -q tests/project/test_imports.py
+
+# Files that an earlier build left in build/lib would get into the wheel.
+wheel: $(INSTALLED) ## Build a wheel in dist/, to install lra-bench without the checkout
+	@rm -rf build/lib
+	"$(BIN)/pip" wheel --no-deps --wheel-dir dist .
 
 clean: ## Remove build folders and caches of tools (results, .venv and data caches are kept)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

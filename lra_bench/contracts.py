@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 from lra_bench.errors import Unwritable as Unwritable
 from lra_bench.errors import UserError as UserError
+from lra_bench.errors import install_command as install_command
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ Each pair runs in a separate process at each length, on the same rows, with batc
 of lra-bench, the peer, and projections only (the floor), in interleaved blocks of steps. The output is the ratio of
 times, peer over lra-bench, as the median over neighbouring blocks with its 95 % interval. Peak memory is the growth of
 resident memory, measured in another process. Notes state where a peer failed or computes a different function.
-``--output`` writes the table as CSV and the figure as PNG and PDF. Install the peers by pip install -e '.[peers]'.
+``--output`` writes the table as CSV and the figure as PNG and PDF. The extra ``peers`` installs the peers.
 """
 
 from __future__ import annotations

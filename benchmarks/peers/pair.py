@@ -13,7 +13,7 @@ import yaml
 from torch import Tensor, nn
 
 from lra_bench.build import build
-from lra_bench.contracts import UserError
+from lra_bench.contracts import UserError, install_command
 from lra_bench.models.mixer import Context, Mixer, name_modules
 
 
@@ -70,7 +70,7 @@ class Pair:
         if contender == "ours":
             return MixerWithContext(self.mixer(sizes), sizes.length)
         if not self.version:
-            raise UserError(f"{self.package} is not installed: pip install '.[peers]'")
+            raise UserError(f"{self.package} is not installed: {install_command('peers')}")
         return self.theirs(sizes)
 
     def mixer(self, sizes: Sizes) -> Mixer:

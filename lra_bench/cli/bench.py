@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +19,9 @@ from .options import (
     Reference,
     Results,
     Source,
+    follow_up,
     print_table,
+    relative,
     report_missing_data,
     root_of,
     with_source,
@@ -78,15 +78,16 @@ def bench(
             print(f"# {each.cell.key}\n{yaml.safe_dump(as_dict(each.cell.config), sort_keys=False)}", end="")
         return
     if dry_run:
-        _print_plan(planned, root, rerun)
+        _print_plan(planned, root, boards, rerun)
         return
     absent = without_data(planned)
     report_missing_data(absent)
     if submits(planned):
-        _submit(planned, root, config_dir, rerun)
+        _submit(planned, root, results, config_dir, rerun)
         if absent:
             raise typer.Exit(2)
         return
+    _print_defaults(planned, root, boards, rerun)
     worst_code = 0
     measured: list[tuple[Cell, Record]] = []
     for each, record, code in execute(planned, root, rerun):
@@ -95,7 +96,7 @@ def bench(
             _print_outcome(each, record)
             measured.append((each.cell, record))
     _print_reference_scores([record for _, record in measured], boards)
-    _print_next_steps(measured)
+    _print_next_steps(measured, results)
     if absent:
         tasks = ", ".join({each.cell.key.task: None for each in absent})
         say(f"{len(absent)} of {len(planned)} cells were not run: no data of {tasks}, see the message at the start.")
@@ -103,7 +104,20 @@ def bench(
         raise typer.Exit(worst_code)
 
 
-def _print_plan(planned: Any, root: Path, rerun: str) -> None:
+def _print_defaults(planned: Any, root: Path, boards: Path | None, rerun: str) -> None:
+    """Print which defaults of model= and task= are used, and the estimated duration of the cells that must run."""
+    from lra_bench.grid.cost import estimates, summary
+    from lra_bench.grid.status import must_run
+
+    given = {text.partition("=")[0].lstrip("+") for each in planned for text in each.cell.overrides}
+    unset = [name for name in ("model", "task") if name not in given]
+    to_run = [each for each in planned if must_run(each, rerun)]
+    if unset and to_run and "experiment" not in given:
+        defaults = " ".join(f"{name}={getattr(to_run[0].cell.key, name)}" for name in unset)
+        say(f"Default{'s' if len(unset) > 1 else ''}: {defaults}. {summary(to_run, estimates(to_run, root, boards))}")
+
+
+def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str) -> None:
     """Print a table of the cells, after the trials that they need, and the estimated cost of those that must run."""
     from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.search import all_trials, trials_to_add
@@ -112,7 +126,7 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
     most_added = trials_to_add(planned, root, rerun)
     planned = [*all_trials(planned, root, rerun), *planned]
     to_run = [each for each in planned if must_run(each, rerun)]
-    estimated = estimates(to_run, root)
+    estimated = estimates(to_run, root, boards)
     costs = dict(zip((each.cell.key for each in to_run), estimated, strict=True))
     print_table(
         [
@@ -131,7 +145,7 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
         say(f"A search whose choice is at an end of its grid adds a rate: at most {most_added} more trials.")
 
 
-def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
+def _submit(planned: Any, root: Path, results: Path | None, config_dir: Path | None, rerun: str) -> None:
     """Submit the cells that must run to Slurm, as one grid; print the existing records of the others."""
     from lra_bench.grid.execute import partition
     from lra_bench.grid.slurm.submit import submit
@@ -145,7 +159,7 @@ def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> No
     if to_run:
         grid = submit(to_run, root, config_dir, rerun)
         cells = "1 cell" if len(to_run) == 1 else f"{len(to_run)} cells"
-        say(f"{cells} submitted; lra-bench grid status {grid.name} shows their status.")
+        say(f"{cells} submitted; {follow_up(f'grid status {grid.name}', results)} shows their status.")
 
 
 def _print_outcome(each: Any, record: Any) -> None:
@@ -156,7 +170,7 @@ def _print_outcome(each: Any, record: Any) -> None:
     if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record), end="")
-    print(f"Record: {_relative(record.path)}\n")
+    print(f"Record: {relative(record.path)}\n")
 
 
 def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> None:
@@ -171,7 +185,7 @@ def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> N
     references = [record for record in load_reference(boards) if _task_and_protocol(record) in measured]
     shared = {_task_and_protocol(record) for record in references}
     if own := [record for record in scored if _task_and_protocol(record) in shared]:
-        print(f"Compared with the reference boards ({_relative(boards)}):\n\n{score_table([*own, *references])}")
+        print(f"Compared with the reference boards ({relative(boards)}):\n\n{score_table([*own, *references])}")
 
 
 def _task_and_protocol(record: Record) -> tuple[str, str]:
@@ -179,7 +193,7 @@ def _task_and_protocol(record: Record) -> tuple[str, str]:
     return record.key.task, record.key.protocol
 
 
-def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
+def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | None) -> None:
     """Print suggested next commands, for the last cell with status ``ok``; nothing if there is none.
 
     They show its record, compare it with all records, and measure more seeds if there are too few for a test.
@@ -190,19 +204,17 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
     done = [(cell, record) for cell, record in measured if record.status == "ok"]
     if not done:
         return
-    (last, _), program = done[-1], _program()
+    last, _ = done[-1]
     protocol = last.config.protocol
-    lines = [("show the full record", f"{program} show last")]
+    lines = [("show the full record", "show last")]
     option = f" --protocol {last.key.protocol}" if last.key.protocol_name in UNRANKED else ""
-    lines.append(("compare with all other records", f"{program} leaderboard --task {last.key.task}{option}"))
+    lines.append(("compare with all other records", f"leaderboard --task {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
-        lines.append(
-            (f"run {MIN_SEEDS} seeds, to test differences", f"{program} {_with_seeds(last.command, MIN_SEEDS)}")
-        )
+        lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(last.command, MIN_SEEDS)))
     width = max(len(meaning) for meaning, _ in lines)
     print("Next steps:")
     for meaning, command in lines:
-        print(f"  {meaning:<{width}}  {command}")
+        print(f"  {meaning:<{width}}  {follow_up(command, results)}")
     if protocol.next:
         print(f"Results of protocol={protocol.name} are preliminary; use protocol={protocol.next} next.")
 
@@ -211,18 +223,3 @@ def _with_seeds(command: str, count: int) -> str:
     """Return the command of a cell for the seeds 0 to ``count`` - 1, without the name of the program."""
     words = [word for word in shlex.split(command)[1:] if not word.startswith("seed=")]
     return shlex.join([*words, f"seed={','.join(map(str, range(count)))}"])
-
-
-def _program() -> str:
-    """Return the command that starts lra-bench: its path if it was started by a path that is not on the PATH."""
-    called = Path(sys.argv[0])
-    found = shutil.which(called.name)
-    if called.name != "lra-bench" or (found and Path(found).resolve() == called.resolve()):
-        return "lra-bench"
-    return _relative(called.absolute())
-
-
-def _relative(path: Path | None) -> str:
-    """Return a path relative to the working folder if it is inside it, otherwise unchanged."""
-    assert path is not None  # a stored record has a path, and without boards there are no reference records
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -21,9 +21,8 @@ SPLITS = ("train", "validation", "test")
 
 app = typer.Typer(help="Prepare, verify and find the data of tasks.")
 
-Tasks = Annotated[
-    list[str] | None, typer.Argument(help="Names of tasks or groups, and task.key=value options; default: all tasks")
-]
+NAMED = "Names of tasks or groups of tasks, ALL for all tasks"
+Tasks = Annotated[list[str] | None, typer.Argument(help=f"{NAMED}; and task.key=value options")]
 Names = Annotated[list[str] | None, typer.Argument(help="Names of tasks or groups of tasks; default: all tasks")]
 Protocol = Annotated[str, typer.Option(help="Protocol that defines the sizes of the data sets")]
 
@@ -119,21 +118,22 @@ def _for_each(
     config_dir: Path | None,
     act: Callable[[str, Task], None],
 ) -> None:
-    """Build each named task, by default all tasks, and call ``act`` with its name and the task.
+    """Build each named task and call ``act`` with its name and the task.
 
     If a task fails, the others are still processed; ``UserError`` is raised at the end.
     """
     from lra_bench.config import compose
-    from lra_bench.config.groups import option_files
     from lra_bench.config.import_path import importable
     from lra_bench.config.objects import build_task
 
     names, overrides = _split(tasks, config_dir)
-    if not names and (overrides or source):
-        raise UserError(f"{(overrides or ['--source'])[0]}: needs a task; name the task that it applies to")
+    if not names:
+        given = (overrides or [*(["--source"] if source else []), "data prepare"])[0]
+        raise UserError(
+            f"{given}: needs a task; name one, such as task=listops, or task=ALL for all of them (lra-bench list tasks)"
+        )
     if source and len(names) > 1:
         raise UserError(f"--source: applies to one task, {len(names)} are named ({' '.join(names)}); name one")
-    names = names or list(option_files("task", config_dir))
     failed = []
     with importable(config_dir), compose.hydra_context():
         for name in names:

@@ -8,13 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from lra_bench.contracts import UserError
+from lra_bench.errors import UserError, extras, install_command
 from lra_bench.runtime.findings import Finding
 
-DISTRIBUTION = "lra-bench"
 NAMED_PACKAGES = 3  # extras with more packages are counted instead of listed
 BUSY = "busy: timings will be inaccurate"
 ENOUGH_DISK_BYTES = 5 * 2**30
@@ -44,25 +43,16 @@ def _torch() -> Finding:
 
 def _extras() -> Iterator[Finding]:
     """Yield the installed packages of each optional extra; a missing extra is not a problem."""
-    for extra, packages in extras().items():
+    for extra, requirements in extras().items():
+        packages = [re.split(r"[^\w.-]", requirement)[0] for requirement in requirements]
         found = {package: _version(package) for package in packages}
         installed = [f"{package} {number}" for package, number in found.items() if number]
         missing = [package for package, number in found.items() if not number]
         counted = len(packages) > NAMED_PACKAGES
         present = f"{len(installed)} of {len(packages)} packages" if counted else ", ".join(installed)
         without = "" if counted else f"without {', '.join(missing)}: "
-        hint = f"{without}pip install 'lra-bench[{extra}]'" if missing else ""
+        hint = f"{without}{install_command(extra)}" if missing else ""
         yield Finding(f"extra {extra}", "; ".join(filter(None, (present, hint))))
-
-
-def extras() -> dict[str, list[str]]:
-    """Return the packages of each extra of the installed distribution, except ``dev``."""
-    found: dict[str, list[str]] = {}
-    for requirement in requires(DISTRIBUTION) or []:
-        package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)", requirement)
-        if package and extra and extra[1] != "dev":
-            found.setdefault(extra[1], []).append(package[0])
-    return found
 
 
 def _version(package: str) -> str | None:

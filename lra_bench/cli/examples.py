@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import typer
 
+from lra_bench.config.groups import GROUPS, listing
+
+CHOICES = (
+    "\b",
+    "Choices, several with commas or ALL, and the commands that list them:",
+    *(f"  {f'{group}=':<12} {listing(group)}" for group in (*GROUPS, "grid")),
+    f"  {'seed=':<12} an integer, such as 0",
+    "Every other option: lra-bench bench --print-config",
+    "",
+)
+"""Choices of the commands that take ``key=value``, and how to list their values."""
+
 EXAMPLES = {
     "bench": (
         "lra-bench bench model=performer task=listops",
@@ -55,7 +67,8 @@ def add_examples(app: typer.Typer, before: str = "") -> None:
         name = command.name or getattr(command.callback, "__name__", "")
         if found := EXAMPLES.get(f"{before}{name}"):
             # The line with \b prevents click from joining the lines below it.
-            command.epilog = "\n".join(["\b", "Examples:", *(f"  {each}" for each in found)])
+            choices = CHOICES if name in ("bench", "profile") else ()
+            command.epilog = "\n".join([*choices, "\b", "Examples:", *(f"  {each}" for each in found)])
     for group in app.registered_groups:
         if group.typer_instance is not None:
             add_examples(group.typer_instance, f"{before}{group.name} ")

@@ -10,7 +10,7 @@ import typer
 
 from lra_bench.progress import say
 
-from .options import Json, Results, print_json, print_table, root_of
+from .options import Json, Results, follow_up, print_json, print_table, root_of
 
 app = typer.Typer(help="Show, cancel and resume grids submitted with launcher=slurm.")
 
@@ -49,7 +49,7 @@ def cancel(name: Name = None, results: Results = None) -> None:
     from lra_bench.grid.slurm.status import cancel
 
     grid, count = cancel(root_of(results), name)
-    print(f"{grid}: {count} jobs cancelled; lra-bench grid resume {grid} continues them")
+    print(f"{grid}: {count} jobs cancelled; {follow_up(f'grid resume {grid}', results)} continues them")
 
 
 @app.command()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -92,6 +94,24 @@ def report_missing_data(absent: Sequence[Planned]) -> None:
         say(
             f"{task}: {'1 cell is' if count == 1 else f'{count} cells are'} not run, because there is no data; {reason}"
         )
+
+
+def follow_up(command: str, results: Path | None) -> str:
+    """Return the command line of a next step, which reads the same results folder.
+
+    It begins with the path of lra-bench if it was started by a path that is not on the PATH.
+    """
+    called, program = Path(sys.argv[0]), "lra-bench"
+    found = shutil.which(called.name)
+    if called.name == program and not (found and Path(found).resolve() == called.resolve()):
+        program = relative(called.absolute())
+    return f"{program} {command}{f' --results {shlex.quote(str(results))}' if results else ''}"
+
+
+def relative(path: Path | None) -> str:
+    """Return a path relative to the working folder if it is inside it, otherwise unchanged."""
+    assert path is not None  # a stored record has a path, and without boards there are no reference records
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def print_json(value: Any) -> None:

@@ -16,6 +16,7 @@ from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
+from lra_bench.records.reference import boards
 from lra_bench.records.schema import Record
 
 from .search import trials_folder
@@ -29,27 +30,50 @@ STEP_COST_COLUMNS = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated duration of a cell in seconds (None without a suitable record) and the source of the estimate."""
+    """Estimated duration of a cell in seconds (None without a suitable record) and the source of the estimate.
+
+    ``machine`` is the hardware of the records if they are those of a reference board, otherwise empty.
+    """
 
     seconds: float | None
     source: str
+    machine: str = ""
 
     def __str__(self) -> str:
         """Return a short text for a table."""
         return "unknown" if self.seconds is None else f"{format_duration(self.seconds)} ({self.source})"
 
 
-def estimates(planned: Sequence[Planned], results: Path) -> list[Estimate]:
+def estimates(planned: Sequence[Planned], results: Path, reference: Path | None = None) -> list[Estimate]:
     """Return the estimated duration of each cell, from finished records of its task on its hardware in ``results``.
 
-    For trials of a search, records of trials count, and the training of other records.
+    For trials of a search, records of trials count, and the training of other records. If there is none, the records
+    of the same cell on the reference boards in the folder ``reference`` count.
     """
     folders = (results, trials_folder(results))
     by_task = {
         task: [record for folder in folders for record in _finished(folder, task)]
         for task in {each.cell.key.task for each in planned}
     }
-    return [estimate(each.cell, by_task[each.cell.key.task]) for each in planned]
+    found = [estimate(each.cell, by_task[each.cell.key.task]) for each in planned]
+    return [
+        on_boards(each.cell, reference) or own if own.seconds is None else own
+        for each, own in zip(planned, found, strict=True)
+    ]
+
+
+def on_boards(cell: Cell, reference: Path | None) -> Estimate | None:
+    """Return the median duration of a cell on a CPU over its seeds on the first reference board that contains it."""
+    key = cell.key
+    if not key.hardware.startswith("cpu"):
+        return None
+    for board, folder in boards(reference):
+        paths = (folder / store.RUNS / key.task / key.model).glob(f"cpu*/{key.protocol}-{key.hash}/seed*.json")
+        if found := [record for path in sorted(paths) if (record := _finished_at(path))]:
+            machine = found[0].key.hardware
+            source = f"{len(found)} record{'s' if len(found) > 1 else ''} of the board {board}, {machine}"
+            return Estimate(statistics.median(record.wall_seconds or 0.0 for record in found), source, machine)
+    return None
 
 
 def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
@@ -109,20 +133,22 @@ def _step_seconds() -> dict[tuple[str, str, str], float]:
 def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
     """Return one sentence with the estimated duration of all cells together."""
     trials = sum(is_trial(each.cell.config) for each in planned)
-    cells = f"{len(found)} cells to run" + (f" ({trials} of them trials of a search)" if trials else "")
+    cells = f"{len(found)} cell{'s' if len(found) > 1 else ''} to run"
+    cells += f" ({trials} of them trials of a search)" if trials else ""
     known = [each.seconds for each in found if each.seconds is not None]
     missing = f"; unknown for {len(found) - len(known)}" if len(known) < len(found) else ""
     if not known:
         return (
-            f"{cells}; their duration is unknown, because there is no record of their tasks and "
-            "protocol on this machine."
+            f"{cells}; the duration is unknown, because there is no record of the same tasks and protocol on this "
+            "machine."
         )
     launcher = planned[0].cell.config.launcher
     workers = launcher.workers or 1
     total = sum(known) / min(workers, len(found))
     one_worker = "in total" if launcher.name == "slurm" else "sequentially"
     mode = f"{workers} at a time" if workers > 1 else one_worker
-    return f"{cells}: about {format_duration(total)}, {mode}{missing}."
+    machines = ", ".join(sorted({each.machine for each in found} - {""}))
+    return f"{cells}: about {format_duration(total)}, {mode}{f', measured on {machines}' if machines else ''}{missing}."
 
 
 def format_duration(seconds: float) -> str:
@@ -135,12 +161,17 @@ def format_duration(seconds: float) -> str:
 def _finished(results: Path, task: str) -> Iterable[Record]:
     """Yield the records of a task with status ok and a duration; unreadable records are left out."""
     for path in sorted((results / store.RUNS / task).glob("*/*/*/seed*.json")):
-        try:
-            record = store.load(path)
-        except UserError:
-            continue  # lra-bench results check reports the error
-        if record.status == "ok" and record.wall_seconds is not None:
+        if record := _finished_at(path):
             yield record
+
+
+def _finished_at(path: Path) -> Record | None:
+    """Return the record at a path if it has status ok and a duration; None if not, or if it is unreadable."""
+    try:
+        record = store.load(path)
+    except UserError:
+        return None  # lra-bench results check reports the error
+    return record if record.status == "ok" and record.wall_seconds is not None else None
 
 
 def _same_machine(cell: Cell, record: Record) -> bool:

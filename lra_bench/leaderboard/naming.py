@@ -88,7 +88,7 @@ def find_variant(
     A name consists of the model and its differences from the model's file, in any order, with or without dots between
     them: ``performer``, ``performer features=64 rope``. Keys of a modified protocol and the hash (``#0a1b2c3d``)
     distinguish variants with the same name. Part of a name suffices if it matches one variant only. A variant of a
-    reference board needs ``reference`` only if the user's records contain the same variant.
+    reference board needs ``reference`` only if the user's records contain the same variant, finished.
 
     Args:
         records: The records to search.
@@ -115,6 +115,9 @@ def find_variant(
                 f"the record (--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
             )
         text = named.pop()
+    # A run that was interrupted or failed does not hide the finished row of a reference board.
+    finished = {_variant_of(record) for record in records if record.status == "ok"}
+    records = [record for record in records if record.status == "ok" or _variant_of(record) not in finished]
     words = _words(text)
     hashes = {word.removeprefix("#") for word in words if word.startswith("#")}
     wanted = {word for word in words if not word.startswith("#")}
@@ -144,6 +147,11 @@ def find_variant(
 def full_name(record: Record) -> str:
     """Return the variant's name with the modified protocol keys, and ``reference`` if it is from a reference board."""
     return " · ".join([record.variant_name, *record.protocol_modified, *(["reference"] if record.reference else [])])
+
+
+def _variant_of(record: Record) -> tuple[str, str, str, str]:
+    key = record.key
+    return key.task, key.protocol, key.model, key.hash
 
 
 def _words(text: str) -> set[str]:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.contracts import Accelerable, UserError
+from lra_bench.contracts import Accelerable, UserError, install_command
 
 from .processor import processor, usable_cpus
 
@@ -302,7 +302,9 @@ def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
     if precision not in ("bf16", "fp16"):
         raise UserError("hardware.accelerated=true: its kernels need 16-bit precision; set hardware.precision=bf16")
     if find_spec("fla") is None:
-        raise UserError("hardware.accelerated=true: needs flash-linear-attention; pip install 'lra-bench[accelerated]'")
+        raise UserError(
+            f"hardware.accelerated=true: needs flash-linear-attention; install it with {install_command('accelerated')}"
+        )
     return True
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lra_bench.contracts import UserError
+from lra_bench.contracts import UserError, install_command
 
 from ..kernels.softmax import grouped
 
@@ -152,7 +152,7 @@ def _faiss_index(keys: Tensor) -> Any:
     except ImportError as error:
         raise UserError(
             "model.retrieval.backend=faiss: the package faiss-cpu is not installed; set model.retrieval.backend=torch "
-            "or install it (pip install 'lra-bench[retrieval]')"
+            f"or install it ({install_command('retrieval')})"
         ) from error
     index = faiss.IndexFlatL2(keys.shape[1])
     index.add(keys.float().cpu().contiguous().numpy())

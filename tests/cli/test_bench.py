@@ -8,8 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lra_bench.cli.bench import _print_defaults, _print_next_steps
+from lra_bench.cli.options import follow_up
 from lra_bench.config.hashing import HASH_VERSION
+from lra_bench.grid.plan import plan
 from tests.support.command import TINY, Folder
+from tests.support.record_factory import make_record
 
 SMOKE = ["model=performer", "task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
 
@@ -115,6 +119,34 @@ def test_the_path_of_the_record_and_the_next_steps_are_printed(bench, forks):
     assert [command.split()[0] for command in commands] == ["show", "leaderboard", "bench"]
     for command in commands:
         forks.command(folder, *shlex.split(command), *(["--dry-run"] if command.startswith("bench") else []))
+
+
+def test_the_next_steps_keep_the_results_folder_and_the_folder_of_extensions(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("ideas").mkdir()
+    (planned,) = plan([*SMOKE, "seed=1"], tmp_path / "empty", Path("ideas"))
+    _print_next_steps([(planned.cell, make_record(protocol="smoke"))], Path("my results"))
+    commands = [shlex.split(line)[-2:] for line in capsys.readouterr().out.splitlines() if "lra-bench" in line]
+    assert commands == [["--results", "my results"]] * 3
+    _print_next_steps([(planned.cell, make_record(protocol="smoke"))], None)
+    *_, run, _ = capsys.readouterr().out.splitlines()
+    assert "--results" not in run and f"--config-dir {tmp_path}/ideas " in run
+    assert follow_up("grid resume g", Path("other")) == "lra-bench grid resume g --results other"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "printed"),
+    [
+        ([], "Defaults: model=transformer task=listops. 1 cell to run; the duration is unknown"),
+        (["task=copy", "seed=0,1"], "Default: model=transformer. 2 cells to run; the duration is unknown"),
+        (["model=performer"], "Default: task=listops. 1 cell to run"),
+        (["model=performer", "task=copy"], ""),
+    ],
+)
+def test_defaults_are_printed_with_the_estimated_duration(overrides, printed, tmp_path, capsys):
+    _print_defaults(plan(overrides, tmp_path), tmp_path, None, "never")
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Default")]
+    assert len(lines) == bool(printed) and "".join(lines).startswith(printed)
 
 
 def test_leaderboard_show_list_and_plot_read_the_record(bench, forks):

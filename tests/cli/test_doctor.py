@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from lra_bench import errors
 from lra_bench.cli import doctor, main
 from lra_bench.runtime.findings import Finding
 
@@ -50,8 +51,19 @@ def test_extras_are_listed_with_the_command_that_installs_them(monkeypatch):
     assert set(found) == {f"extra {name}" for name in ("nvidia", "accelerated", "slurm", "retrieval", "rl", "peers")}
     assert all(finding.ok is None for finding in found.values())
     assert found["extra slurm"].found == "submitit 1.5.4"
-    assert found["extra nvidia"].found == "without nvidia-ml-py: pip install 'lra-bench[nvidia]'"
-    assert found["extra peers"].found == "1 of 13 packages; pip install 'lra-bench[peers]'"
+    assert found["extra nvidia"].found == f"without nvidia-ml-py: {errors.install_command('nvidia')}"
+    assert found["extra peers"].found == f"1 of 13 packages; {errors.install_command('peers')}"
+
+
+def test_extras_are_installed_from_the_checkout_and_without_one_by_their_packages(monkeypatch, tmp_path):
+    monkeypatch.setattr(errors, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv" / "bin" / "python"))
+    outside, inside = f"{tmp_path}/.venv/bin/python -m pip install", ".venv/bin/python -m pip install"
+    assert errors.install_command("nvidia") == f"{outside} 'nvidia-ml-py>=12'"
+    (tmp_path / "pyproject.toml").touch()
+    assert errors.install_command("slurm") == f"{outside} -c {tmp_path}/constraints.txt -e '{tmp_path}[slurm]'"
+    monkeypatch.chdir(tmp_path)
+    assert errors.install_command("slurm") == f"{inside} -c constraints.txt -e '.[slurm]'"
 
 
 def test_a_missing_compiler_is_reported(monkeypatch, tmp_path):

@@ -63,6 +63,15 @@ def test_each_help_has_examples_whose_options_parse(words, monkeypatch, capsys, 
             assert find_paths(record, tmp_path, ROOT / "results" / "reference"), example
 
 
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_the_choices_are_named_with_commands_that_list_them(command, monkeypatch, capsys):
+    _, text = run(monkeypatch, capsys, command, "--help")
+    for group in ("task", "model", "position", "protocol", "hardware", "search", "launcher"):
+        (kind,) = re.findall(rf"^ +{group}= +lra-bench list (\w+)$", text, re.MULTILINE)
+        assert options(kind)
+    assert re.search("^ +seed= ", text, re.MULTILINE)
+
+
 def test_every_command_has_examples_and_every_example_a_command():
     assert set(EXAMPLES) == {" ".join(words) for words in COMMANDS}
 

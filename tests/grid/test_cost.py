@@ -90,6 +90,22 @@ def test_the_total_is_divided_by_the_number_of_workers():
     assert summary(paired, found) == "3 cells to run: about 60 min, 2 at a time; unknown for 1."
 
 
+def test_without_records_of_this_machine_those_of_the_same_cell_on_a_board_count(tmp_path):
+    results, board = tmp_path / "results", tmp_path / "boards" / "quick"
+    for number, seconds in enumerate((100, 120, 200)):
+        store.write(record(seconds, seed=number), board)
+    store.write(record(900, hash="ffffffff"), board)
+    planned = [Planned(cell(), "to run", "", None)]
+    (found,) = estimates(planned, results, board.parent)
+    assert found == Estimate(120, "3 records of the board quick, cpu-epyc-2t", "cpu-epyc-2t")
+    assert summary(planned, [found]) == "1 cell to run: about 2 min, sequentially, measured on cpu-epyc-2t."
+    other = [Planned(cell(**key), "to run", "", None) for key in ({"hash": "00000000"}, {"hardware": "h200-bf16"})]
+    assert [each.seconds for each in estimates(other, results, board.parent)] == [None, None]
+    store.write(record(70, seed=8), results)
+    (found,) = estimates(planned, results, board.parent)
+    assert (found.seconds, found.machine) == (70, "")
+
+
 @pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (89, "89 s"), (720, "12 min"), (12_240, "3.4 h")])
 def test_durations_are_formatted_in_their_unit(seconds, words):
     assert format_duration(seconds) == words

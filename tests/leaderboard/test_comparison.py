@@ -66,6 +66,19 @@ def simulate(
     return records
 
 
+@pytest.mark.parametrize("status", ["interrupted", "failed", "out_of_memory"])
+def test_an_unfinished_run_does_not_hide_the_finished_row_of_a_board(tmp_path: Path, status: str) -> None:
+    records = simulate(tmp_path, 0.1)
+    for record in records:
+        record.reference = "quick"
+    own = make_record("performer", seed=0, status=status, path=tmp_path / "own.json")
+    for paths in ({}, {"performer": [own.path]}):
+        names = compare([own, *records], "performer", "local", paths=lambda text, paths=paths: paths.get(text, []))[:2]
+        assert names[0].startswith("performer · reference") and names[1] == "local · reference"
+    finished = replace(records[-1], reference="")
+    assert compare([finished, *records], "performer", "local")[0] == "performer"
+
+
 def test_a_clear_difference_is_reported_for_the_better_variant(tmp_path: Path) -> None:
     records = simulate(tmp_path, gap=0.1)
     name_a, name_b, [found] = compare(records, "performer", "local")

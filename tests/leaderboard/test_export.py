@@ -24,8 +24,10 @@ from lra_bench.leaderboard.latex import LINES, latex
 from lra_bench.leaderboard.latex_signs import escape
 from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
 from lra_bench.leaderboard.profile import write_csv
+from lra_bench.page.page import write_page
 from tests.support.record_factory import make_record
 
+ROOT = Path(__file__).parents[2]
 NASTY = r"a|b & 50% #1 _x_ {y} ~ ^ \ <z> $é ünï 漢"
 
 
@@ -198,6 +200,16 @@ def test_columns_are_selected_by_their_headings(format: str, tables: dict[str, p
     assert re.search(r"over\W+score", text) and "tokens/s" not in text
     with pytest.raises(UserError, match="--columns scor: unknown column; did you mean score"):
         export.render(tables["long"], format, 200, columns=["scor"])
+
+
+def test_written_tables_are_ignored_by_git(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    written = [path for name in LAYOUTS for path in export.write(LAYOUTS[name].make([]), tmp_path, name)]
+    written.append(write_page([], {name: layout.make([]) for name, layout in LAYOUTS.items()}, tmp_path))
+    names = sorted(f"results/{path.name}" for path in written)
+    ignored = subprocess.run(["git", "check-ignore", *names], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert sorted(ignored.stdout.split()) == names
 
 
 def test_empty_tables_and_unknown_layouts() -> None:

@@ -1,4 +1,4 @@
-"""Mixers against other packages (``pip install -e '.[peers]'``) with the same weights."""
+"""Mixers against other packages of the extra ``peers`` with the same weights."""
 
 from functools import partial
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from lra_bench.contracts import install_command
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.kernels.sinkhorn import sinkhorn
 from tests.support import mixer_cases
@@ -18,7 +19,7 @@ HEAD_DIM = WIDTH // HEADS
 
 def peer(name):
     """Import a module of another package, or skip the test if it is not installed."""
-    return pytest.importorskip(name, reason=f"{name.partition('.')[0]} is not installed: pip install -e '.[peers]'")
+    return pytest.importorskip(name, reason=f"{name.partition('.')[0]} is not installed: {install_command('peers')}")
 
 
 def copy_weights(*pairs):

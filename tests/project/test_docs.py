@@ -16,6 +16,7 @@ import yaml
 from lra_bench import figures
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
+from lra_bench.errors import extras, install_command
 from tests.support.file_host import serving
 from tests.support.questions_archive import archive
 from tests.support.record_factory import MODELS, make_record
@@ -125,6 +126,14 @@ def test_the_figure_of_the_guide_draws_the_values_of_records(tmp_path: Path, mon
     assert [path.name for path in written] == [f"{name}-quick-cpu-epyc-2t.{end}" for end in ("pdf", "png", "csv")]
     drawn = pd.read_csv(written[-1]).set_index("model")["parameters"]
     assert dict(drawn) == {model: body for model, (body, *_) in MODELS.items()}
+
+
+def test_the_documents_install_extras_from_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "executable", str(ROOT / ".venv" / "bin" / "python"))
+    for document in DOCUMENTS:
+        for command in re.findall(r"(?:[^\s`]+ -m )?pip install [^`\n]+", document.read_text()):
+            assert command in {install_command(extra) for extra in extras()}, document
 
 
 def test_the_examples_of_the_guides_have_the_stated_number_of_lines() -> None:

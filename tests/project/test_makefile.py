@@ -149,7 +149,7 @@ def test_compare_requires_two_variants(clone: Path) -> None:
 
 def test_setup_runs_once_and_again_after_the_requirements_changed(clone: Path) -> None:
     assert make(clone, "setup").returncode == 0
-    assert called(clone) == ["pip", "install", "-c", "constraints.txt", "-e", ".[dev]"]
+    assert called(clone) == ["pip", "install", "-c", "constraints.txt", "-e", "."]
     (clone / "called").unlink()
     assert make(clone, "setup").returncode == 0
     assert not (clone / "called").exists()
@@ -157,6 +157,25 @@ def test_setup_runs_once_and_again_after_the_requirements_changed(clone: Path) -
     os.utime(clone / "constraints.txt", (later, later))
     assert make(clone, "setup").returncode == 0
     assert called(clone)[0] == "pip"
+
+
+@pytest.mark.parametrize("target", ["test", "test-slow", "check"])
+def test_targets_that_test_install_the_extra_dev_once(clone: Path, target: str) -> None:
+    (clone / ".venv" / ".installed").touch()
+    script(clone / ".venv" / "bin" / "pip", 'echo "$@" >> installed')
+    for _ in range(2):
+        make(clone, target)
+        assert (clone / "installed").read_text() == "install -c constraints.txt -e .[dev]\n"
+    assert make(clone, "bench").returncode == 0, "what is installed suffices"
+    assert (clone / "installed").read_text().count("\n") == 1
+
+
+def test_a_wheel_is_built_without_files_of_earlier_builds(clone: Path) -> None:
+    (clone / ".venv" / ".installed").touch()
+    (clone / "build" / "lib").mkdir(parents=True)
+    assert make(clone, "wheel").returncode == 0
+    assert called(clone) == ["pip", "wheel", "--no-deps", "--wheel-dir", "dist", "."]
+    assert not (clone / "build" / "lib").exists()
 
 
 def test_a_failed_setup_is_repeated(clone: Path) -> None:

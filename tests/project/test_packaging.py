@@ -49,8 +49,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
     built = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(built), str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # `make wheel` runs this command with build isolation, which downloads setuptools.
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", built, "."]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(built.glob("*.whl"))
 
@@ -74,35 +75,44 @@ def test_the_wheel_contains_its_licence_and_the_typing_marker(wheel: Path) -> No
     assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
 
 
-@pytest.mark.slow
-def test_the_wheel_runs_in_an_empty_environment_from_another_folder(wheel: Path, tmp_path: Path) -> None:
-    python = environment_with(wheel, tmp_path / "venv")
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LRA_BENCH_"))}
-    environment |= {"LRA_BENCH_CACHE": str(tmp_path / "cache"), "WANDB_MODE": "offline"}
-
-    def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    where = Path(run(str(python), "-c", "import lra_bench; print(lra_bench.__file__)").strip())
-    assert where.is_relative_to(tmp_path / "venv")
-    run(str(python.with_name("lra-bench")), "bench", "task=listops", "model=transformer", "protocol=smoke")
-    assert len(list(folder.glob("results/runs/listops/transformer/*/smoke-*/seed0.json"))) == 1
-
-
-def environment_with(wheel: Path, folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create an environment with the wheel and the libraries of this environment; return its interpreter.
 
     A path file adds the libraries, so that nothing is downloaded. Path files inside the added folders are not read, so
     an editable install of the checkout is not included.
     """
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True)
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*install, str(wheel)], check=True)
     site_packages = next(folder.glob("lib/python*/site-packages"))
     libraries = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
     (site_packages / "libraries.pth").write_text("".join(f"{entry}\n" for entry in libraries))
     return python
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command in a folder outside the checkout; return what it printed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LRA_BENCH_"))}
+    environment |= {"LRA_BENCH_CACHE": str(folder / "cache"), "WANDB_MODE": "offline"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_lists_and_plans_in_an_empty_environment(python: Path, tmp_path: Path) -> None:
+    code = "import lra_bench.errors as e; print(e.__file__); print(e.install_command('nvidia'))"
+    where, command = run(tmp_path, str(python), "-c", code).splitlines()
+    assert Path(where).is_relative_to(python.parents[1])
+    assert command == f"{python} -m pip install 'nvidia-ml-py>=12'"
+    program = str(python.with_name("lra-bench"))
+    assert "  performer" in run(tmp_path, program, "list", "models")
+    assert "to run" in run(tmp_path, program, "bench", "task=listops", "model=performer", "--dry-run")
+
+
+@pytest.mark.slow
+def test_the_wheel_measures_a_cell_in_an_empty_environment(python: Path, tmp_path: Path) -> None:
+    run(tmp_path, str(python.with_name("lra-bench")), "bench", "task=listops", "model=transformer", "protocol=smoke")
+    assert len(list(tmp_path.glob("results/runs/listops/transformer/*/smoke-*/seed0.json"))) == 1

@@ -66,7 +66,7 @@ How the comparisons are made:
   `tests/oracles`. It is compared with and without padding, in each direction, at up to 64 tokens. A misreading of the
   paper can be in both; comparisons with the authors' formulas or with other packages can find it.
 - A name such as `transformers` is that of a package, which is given the same weights. Few of these packages are by the
-  authors of the system. Their tests are skipped unless they are installed (`pip install -e '.[peers]'`).
+  authors of the system. Their tests are skipped unless they are installed (extra `peers`).
 - All other entries are comparisons with a formula of the authors' code or paper, which the test computes itself; the
   repository contains no code of the authors.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
-from lra_bench.contracts import UserError
+from lra_bench.contracts import UserError, install_command
 from lra_bench.grid.resources import cores_of, gpus_of
 from lra_bench.grid.status import Planned, place_of
 from lra_bench.runtime.subprocesses import environment
@@ -130,7 +130,7 @@ def check_here(cluster: str) -> None:
     import shutil
 
     if importlib.util.find_spec("submitit") is None:
-        raise UserError("launcher=slurm: needs submitit; install it with pip install 'lra-bench[slurm]'")
+        raise UserError(f"launcher=slurm: needs submitit; install it with {install_command('slurm')}")
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise UserError(
             "launcher=slurm: sbatch is not available here; submit from a login node or set launcher.cluster=local"
