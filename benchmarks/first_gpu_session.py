@@ -1,6 +1,6 @@
-"""Check and measure the project on a CUDA device in half an hour: attention, every system, speed, and whole cells.
+"""Check and measure the project on a CUDA device in 12 minutes: attention, every system, speed, and whole cells.
 
-Run from the repository, with the package and its test dependencies on the import path:
+Run from the repository, with the packages that docs/gpu.md lists:
 
     python -m benchmarks.first_gpu_session --output gpu-session              # all steps
     python -m benchmarks.first_gpu_session --output gpu-session --steps A,B  # some of them
@@ -12,7 +12,8 @@ cells at the same time, and a compiled, an accelerated and an energy-measuring c
 
 Each item of a step runs in its own process with a time limit. Its result is a line of ``<output>/items.jsonl``, its
 output is in ``<output>/logs``, and records of cells are in ``<output>/results``. The same command resumes an
-interrupted session: it skips items with the status ``ok`` or ``incompatible`` and runs all others again.
+interrupted session: it runs the items that have not run or whose time was cut short by the end of their step, then, in
+the time that is left, those that failed. Items with the status ``ok`` or ``incompatible`` are finished.
 """
 
 from __future__ import annotations
@@ -35,11 +36,14 @@ from lra_bench.config.listing import options
 from lra_bench.progress import bar, say
 
 ROOT = Path(__file__).resolve().parent.parent
-MINUTES = {"A": 5.0, "B": 6.0, "C": 8.0, "D": 6.0}
+MINUTES = {"A": 2.0, "B": 3.0, "C": 5.0, "D": 2.0}
 """Time limit of each step in minutes."""
+FINISHED = ("ok", "incompatible")
+UNFINISHED = ("not started", "stopped")
+"""Statuses of items whose step ended before their time limit."""
 SHARDS = 4
 """Number of processes that run the systems of step B on a GPU."""
-SYSTEM_SECONDS = 60.0
+SYSTEM_SECONDS = 40.0
 """Time limit of one system in step B."""
 SLOW = (
     "score_additive", "sac", "b2s6", "forgetting", "mamba", "predictive", "pattern_guided", "gaussian_transformer",
@@ -47,7 +51,14 @@ SLOW = (
 )  # fmt: skip
 """Systems with the highest estimates of ``benchmarks.step_cost``."""
 COMPARED = ("performer", "s4")
-TRAINED = ("transformer", "nystrom", "linformer", "performer")
+TRAINED = ("transformer", "performer")
+SHORT = (
+    "train.steps=500", "task.rows.train=4000", "task.rows.validation=500", "task.rows.test=500",
+    "measure.speed_lengths=[]", "measure.extrapolation_ratios=[1]",
+)  # fmt: skip
+"""Options of the cells of step C, whose scores have no meaning."""
+SHORTEST = 5.0
+"""Seconds that must be left to start an item."""
 TAIL = 2000
 """Characters of an item's output that are kept in its result."""
 
@@ -73,25 +84,30 @@ class Item:
 
 @dataclass(frozen=True)
 class Session:
-    """Options of a session: output folder, device, tiny sizes, and the task of the cells in step C."""
+    """Options of a session.
+
+    Attributes:
+        output: Output folder.
+        device: ``cuda`` or ``cpu``.
+        tiny: Whether sizes are tiny.
+        train_task: Task of the cells in step C.
+        scale: Factor of all time limits.
+    """
 
     output: Path
     device: str
     tiny: bool
     train_task: str
+    scale: float = 1.0
 
     @property
     def results_file(self) -> Path:
         """The file with one JSON line per finished item."""
         return self.output / "items.jsonl"
 
-    def finished(self) -> set[tuple[str, str]]:
-        """Return step and name of the items with the status ``ok`` or ``incompatible``."""
-        return {
-            (line["step"], line["item"])
-            for line in read_lines(self.results_file)
-            if line["status"] in ("ok", "incompatible")
-        }
+    def statuses(self) -> dict[tuple[str, str], str]:
+        """Return the latest status of each item, by step and name."""
+        return {(line["step"], line["item"]): line["status"] for line in read_lines(self.results_file)}
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -121,22 +137,26 @@ def lra_bench(command: str, session: Session, *overrides: str) -> tuple[str, ...
 
 
 def checks(session: Session) -> Iterator[Item]:
-    """Yield step A: versions, known faults of attention, the memory limit, and the tests that need a GPU."""
-    yield Item("A", "versions", probe("versions", session), 60)
-    yield Item("A", "masked attention", probe("masked_attention", session), 60)
-    yield Item("A", "hidden rows", probe("hidden_rows", session), 60)
-    limited = ("task=listops", "model=transformer", "protocol=smoke", "hardware.memory_limit_gigabytes=4")
-    yield Item("A", "memory limit", bench(session, *limited), 120)
+    """Yield step A: known faults of attention, versions, the tests that need a GPU, and the memory limit."""
+    for name in ("masked_attention", "hidden_rows", "versions"):
+        yield Item("A", name.replace("_", " "), probe(name, session), 60, together=True)
     if session.device == "cuda" and not session.tiny:
-        yield Item("A", "tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", "2", "-p", "no:cacheprovider"), 200)
+        marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
+        files = [str(path.relative_to(ROOT)) for path in marked]
+        yield Item("A", "tests", ("-m", "pytest", "-q", "-m", "gpu", "-n", "2", "-p", "no:cacheprovider", *files), 90)
+    limited = ("task=listops", "model=transformer", "protocol=smoke", "hardware.memory_limit_gigabytes=4")
+    yield Item("A", "memory limit", bench(session, *limited), 60)
 
 
 def speed(session: Session) -> Iterator[Item]:
-    """Yield step C: profiles of slow systems relative to full attention, then cells of ``small``."""
+    """Yield step C: profiles of systems relative to full attention, the slowest first, and short cells of ``small``."""
     lengths = "[32]" if session.tiny else "[1024,4096]"
     tiny = ("protocol=smoke", "measure.speed_seconds=0.02", "measure.speed_batch_size=1")
     size = tiny if session.tiny else ("protocol=base", "measure.speed_seconds=0.5")
-    names = ["performer"] if session.tiny else [*SLOW, *COMPARED]
+    names = ["performer"] if session.tiny else [*COMPARED, *SLOW]
+    cell = ("protocol=smoke",) if session.tiny else ("protocol=small", *SHORT)
+    for name in TRAINED[: 1 if session.tiny else None]:
+        yield Item("C", f"train {name}", bench(session, f"task={session.train_task}", f"model={name}", *cell), 60)
     for start in range(0, len(names), 4):
         group = ",".join(names[start : start + 4])
         overrides = (
@@ -146,36 +166,29 @@ def speed(session: Session) -> Iterator[Item]:
             f"measure.speed_lengths={lengths}",
             "measure.energy=false",
         )
-        yield Item("C", f"profile {group}", lra_bench("profile", session, *overrides), 150)
-    cell = ("protocol=smoke",) if session.tiny else ("protocol=small", "measure.speed_lengths=[]")
-    for name in TRAINED[: 1 if session.tiny else None]:
-        yield Item("C", f"train {name}", bench(session, f"task={session.train_task}", f"model={name}", *cell), 400)
+        yield Item("C", f"profile {group}", lra_bench("profile", session, *overrides), 60)
 
 
 def cells(session: Session) -> Iterator[Item]:
-    """Yield step D: four cells at the same time, then one each with compilation, accelerated kernels and energy."""
+    """Yield step D: four cells at the same time, then one each with accelerated kernels, energy and compilation."""
     smoke = ("protocol=smoke", "measure.energy=false")
     for name in ("transformer", "performer", "mamba2", "s4d"):
-        yield Item("D", f"cell {name}", bench(session, "task=listops", f"model={name}", *smoke), 150, together=True)
-    compiled = ("task=listops", "model=transformer", "protocol=smoke", "hardware.compile=true")
-    yield Item("D", "compiled", bench(session, *compiled), 200)
+        yield Item("D", f"cell {name}", bench(session, "task=listops", f"model={name}", *smoke), 60, together=True)
     if session.device == "cuda" and not session.tiny:
-        accelerated = ("task=enwik8", "model=gla", "protocol=smoke", "hardware.accelerated=true")
-        partial = ("task.allow_partial=true",)
-        yield Item("D", "accelerated", bench(session, *accelerated, *partial), 120)
-    yield Item(
-        "D", "energy", bench(session, "task=listops", "model=local", "protocol=smoke", "measure.energy=true"), 120
-    )
+        accelerated = ("model=gla", "hardware.accelerated=true")
+        yield Item("D", "accelerated", bench(session, "task=listops", *accelerated, *smoke), 45)
+    energy = ("model=local", "protocol=smoke", "measure.energy=true")
+    yield Item("D", "energy", bench(session, "task=listops", *energy), 45)
+    compiled = ("task=listops", "model=transformer", *smoke, "hardware.compile=true")
+    yield Item("D", "compiled", bench(session, *compiled), 90)
 
 
 PLAN = {"A": checks, "C": speed, "D": cells}
 """Functions that yield the items of each step; ``run_systems`` runs step B."""
 
 
-def run_items(session: Session, items: Sequence[Item], until: float) -> None:
-    """Run the items that are not finished, until ``time.monotonic()`` is ``until``."""
-    done = session.finished()
-    left = [item for item in items if (item.step, item.name) not in done]
+def run_items(session: Session, left: Sequence[Item], until: float) -> None:
+    """Run the items until ``time.monotonic()`` is ``until``."""
     if not left:
         return
     lock = threading.Lock()
@@ -197,10 +210,15 @@ def run_items(session: Session, items: Sequence[Item], until: float) -> None:
 
 
 def run_item(session: Session, item: Item, until: float) -> dict[str, Any]:
-    """Run an item and return its result, with the status ``not started`` if less than five seconds are left."""
-    limit = min(item.seconds, until - time.monotonic())
+    """Run an item and return its result.
+
+    The status is ``not started`` if less than five seconds are left, and ``stopped`` if the item was ended before its
+    own time limit.
+    """
+    own_limit = item.seconds * session.scale
+    limit = min(own_limit, until - time.monotonic())
     line: dict[str, Any] = {"step": item.step, "item": item.name, "command": ["python", *item.command]}
-    if limit < 5:
+    if limit < SHORTEST:
         return {**line, "status": "not started", "seconds": 0.0}
     log = session.output / "logs" / f"{item.step} {item.name}.txt".replace(" ", "_").replace("/", "_")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +239,8 @@ def run_item(session: Session, item: Item, until: float) -> dict[str, Any]:
                 process.kill()
                 process.wait()
             code = None
-    status = "timeout" if code is None else "ok" if code == 0 else "failed"
+    cut = "timeout" if limit == own_limit else "stopped"
+    status = cut if code is None else "ok" if code == 0 else "failed"
     seconds, tail = round(time.monotonic() - started, 1), log.read_text(errors="replace")[-TAIL:]
     return {**line, "status": status, "code": code, "seconds": seconds, "found": read_lines(log), "tail": tail}
 
@@ -234,16 +253,18 @@ def write_line(path: Path, result: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def run_systems(session: Session, until: float) -> None:
-    """Run step B: every system, on a GPU in ``SHARDS`` processes at the same time.
+def systems(session: Session) -> list[str]:
+    """Return the systems of step B, those with the highest estimates first."""
+    names = sorted((row["name"] for row in options("models")), key=lambda name: name not in SLOW)
+    return names[:: len(names) // 3] if session.tiny else names
+
+
+def run_systems(session: Session, left: Sequence[str], until: float) -> None:
+    """Run step B for the given systems, on a GPU in ``SHARDS`` processes at the same time.
 
     If a process crashes, or a system takes longer than ``SYSTEM_SECONDS``, the system gets the status ``crashed`` or
     ``timeout``, and another process runs the remaining systems.
     """
-    done = session.finished()
-    names = [row["name"] for row in options("models")]
-    names = names[:: len(names) // 3] if session.tiny else names
-    left = [name for name in names if ("B", name) not in done]
     if not left:
         return
     count = min(SHARDS if session.device == "cuda" else 1, len(left))
@@ -255,14 +276,14 @@ def run_systems(session: Session, until: float) -> None:
                 write_line(session.results_file, {"step": "B", "item": result["system"], **result})
                 advance(1)
 
-        def shard(names: list[str]) -> None:
+        def shard(names: Sequence[str]) -> None:
             while names and time.monotonic() < until:
                 names = names[_run_shard(session, names, until, record) :]
 
         list(pool.map(shard, [left[number::count] for number in range(count)]))
 
 
-def _run_shard(session: Session, names: list[str], until: float, record: Any) -> int:
+def _run_shard(session: Session, names: Sequence[str], until: float, record: Any) -> int:
     """Run systems in one process and record their results; return how many of ``names`` need not run any more."""
     small = ("--protocol", "smoke", "--length", "64") if session.tiny else ()
     command = probe("systems", session, "--systems", ",".join(names), *small)
@@ -275,8 +296,9 @@ def _run_shard(session: Session, names: list[str], until: float, record: Any) ->
     def watch() -> None:
         nonlocal stopped
         while process.poll() is None:
-            if time.monotonic() > until or time.monotonic() - latest > SYSTEM_SECONDS:
-                stopped = "timeout" if time.monotonic() - latest > SYSTEM_SECONDS else "not started"
+            late = time.monotonic() - latest > SYSTEM_SECONDS * session.scale
+            if late or time.monotonic() > until:
+                stopped = "timeout" if late else "not started"
                 process.kill()
             time.sleep(0.2)
 
@@ -313,9 +335,31 @@ def summary(session: Session) -> list[str]:
             counts[line["status"]] = counts.get(line["status"], 0) + 1
         lines.append(f"Step {step}: " + (", ".join(f"{number} {status}" for status, number in counts.items()) or "–"))
         for line in own:
-            if line["status"] not in ("ok", "incompatible"):
+            if line["status"] not in FINISHED:
                 lines.append(f"  {line['item']}: {line['status']} {line.get('reason', '')}".rstrip())
     return lines
+
+
+def run_steps(session: Session, steps: Sequence[str]) -> None:
+    """Run the items that are not finished: first those that have not failed, then those that failed in earlier calls.
+
+    Each step ends after its time in ``MINUTES``; failed items are run again as long as the time of all steps lasts.
+    """
+    before = session.statuses()
+    seconds = {step: 60 * session.scale * MINUTES[step] for step in steps}
+    end = time.monotonic() + sum(seconds.values())
+    for again in (False, True):
+        for step in steps:
+            until = end if again else min(end, time.monotonic() + seconds[step])
+
+            def wanted(name: str, step: str = step, again: bool = again) -> bool:
+                status = before.get((step, name), "not started")
+                return status not in FINISHED and (status not in UNFINISHED) == again
+
+            if step == "B":
+                run_systems(session, [*filter(wanted, systems(session))], until)
+            elif until - time.monotonic() > SHORTEST:
+                run_items(session, [item for item in PLAN[step](session) if wanted(item.name)], until)
 
 
 def cuda_is_available() -> bool:
@@ -330,9 +374,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", default=",".join(MINUTES), help="letters with commas (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, help="time of each step; default: that of the plan")
+    parser.add_argument("--minutes", type=float, help="time of the steps together; scales all time limits")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--train-task", default="image", help="task of the cells of step C (default: %(default)s)")
+    parser.add_argument("--train-task", default="listops", help="task of the cells of step C (default: %(default)s)")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes and few systems, to test the session itself")
     asked = parser.parse_args()
     steps = asked.steps.split(",")
@@ -340,14 +384,12 @@ def main() -> int:
         parser.error(f"--steps {','.join(unknown)}: choose among {','.join(MINUTES)}")
     if asked.device == "cuda" and not cuda_is_available():
         parser.error("--device cuda: no CUDA device is available here; set --device cpu --tiny to test the session")
-    session = Session(asked.output.absolute(), asked.device, asked.tiny, "listops" if asked.tiny else asked.train_task)
+    planned = sum(MINUTES[step] for step in steps)
+    task = "listops" if asked.tiny else asked.train_task
+    scale = (asked.minutes or planned) / planned
+    session = Session(asked.output.absolute(), asked.device, asked.tiny, task, scale)
     session.output.mkdir(parents=True, exist_ok=True)
-    for step in steps:
-        until = time.monotonic() + 60 * (asked.minutes or MINUTES[step])
-        if step == "B":
-            run_systems(session, until)
-        else:
-            run_items(session, [*PLAN[step](session)], until)
+    run_steps(session, steps)
     lines = summary(session)
     say("\n".join(lines))
     return int(any(line.startswith("  ") for line in lines))

@@ -2,21 +2,65 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from importlib.metadata import distributions, packages_distributions, requires
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from benchmarks import first_gpu_session as session_module
 from benchmarks import gpu_probes
-from benchmarks.first_gpu_session import Item, Session, read_lines, run_items, run_systems, summary
+from benchmarks.first_gpu_session import (
+    MINUTES,
+    PLAN,
+    Item,
+    Session,
+    read_lines,
+    run_items,
+    run_steps,
+    run_systems,
+    summary,
+)
 from tests.support.fake_cuda.device import unavailable
 
 ROOT = Path(__file__).parents[2]
 PRINTS = ("-c", "print('text'); print('{\"value\": 3}')")
+INSTALLED = {canonicalize_name(found.name) for found in distributions()}
+UNUSED = {"wandb"}
+"""Packages that are not imported with ``tracker=none``."""
+
+
+def listed_packages():
+    """Return the two lists of packages in docs/gpu.md: those on the machine, and those to bring as wheels."""
+    rows = re.findall(
+        r"^\| (?:on the machine|wheels) \| (.*) \|$", (ROOT / "docs" / "gpu.md").read_text(), re.MULTILINE
+    )
+    present, wheels = (set(re.findall(r"`([\w-]+)`", row)) for row in rows)
+    return present, wheels
+
+
+def required_by(package):
+    """Return the packages that an installed package requires without extras."""
+    found = map(Requirement, requires(package) or [])
+    return {canonicalize_name(each.name) for each in found if not each.marker or each.marker.evaluate({"extra": ""})}
+
+
+def unlisted_modules():
+    """Return the installed modules of packages that docs/gpu.md does not list and that no package there requires."""
+    present, wheels = listed_packages()
+    left = {name for name in present if name in INSTALLED}
+    listed = {"lra-bench"} | wheels
+    while left:
+        listed |= left
+        left = {name for package in left for name in required_by(package) if name in INSTALLED} - listed
+    modules = packages_distributions()
+    return sorted(name for name in modules if not listed & {canonicalize_name(each) for each in modules[name]})
 
 
 @pytest.fixture
@@ -34,10 +78,42 @@ def test_items_record_what_they_printed_and_are_not_repeated(session, monkeypatc
     lines = {line["item"]: line for line in read_lines(session.results_file)}
     assert (lines["prints"]["status"], lines["prints"]["found"]) == ("ok", [{"value": 3}])
     assert (lines["fails"]["status"], lines["fails"]["code"]) == ("failed", 3)
-    repeated = []
-    monkeypatch.setattr(session_module, "run_item", lambda _, item, until: repeated.append(item.name) or lines["fails"])
-    run_items(session, items, time.monotonic() + 60)
-    assert repeated == ["fails"]
+
+
+def test_another_call_continues_with_new_items_and_then_repeats_those_that_failed(session, monkeypatch):
+    statuses = {"a": "ok", "b": "failed", "c": "timeout", "d": "stopped", "e": "incompatible", "f": "not started"}
+    lines = [{"step": "A", "item": name, "status": status} for name, status in statuses.items()]
+    session.results_file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ran = []
+
+    def run_item(_, item, until):
+        ran.append(f"{item.step} {item.name}")
+        return {"step": item.step, "item": item.name, "status": "failed", "seconds": 0.0}
+
+    monkeypatch.setattr(session_module, "run_item", run_item)
+    plan = {step: lambda _, step=step: [Item(step, name, PRINTS, 30) for name in "abcdefg"] for step in "AC"}
+    monkeypatch.setattr(session_module, "PLAN", plan)
+    run_steps(session, ["A", "C"])
+    assert ran == [f"A {name}" for name in "dfg"] + [f"C {name}" for name in "abcdefg"] + ["A b", "A c"]
+
+
+def test_the_steps_take_12_minutes_and_every_item_has_a_limit_within_its_step(tmp_path):
+    assert sum(MINUTES.values()) == 12
+    for step, items in PLAN.items():
+        for item in items(Session(tmp_path, "cuda", False, "listops")):
+            assert item.step == step and 0 < item.seconds <= 60 * MINUTES[step], item.name
+
+
+def test_the_packages_that_the_session_needs_are_listed():
+    """Each package that lra-bench or a listed wheel requires is on the machine or in the list of wheels."""
+    present, wheels = listed_packages()
+    for name in {"lra-bench", *wheels} & INSTALLED:
+        assert required_by(name) - UNUSED <= present | wheels, name
+
+
+def test_item_that_the_end_of_its_step_stops_is_not_a_timeout(session):
+    run_items(session, [Item("C", "long", ("-c", "import time; time.sleep(60)"), 60)], time.monotonic() + 6)
+    assert statuses(session) == {"long": "stopped"}
 
 
 def test_item_ends_at_its_limit_and_later_items_of_a_step_without_time_do_not_start(session):
@@ -56,7 +132,7 @@ def test_item_ends_at_its_limit_and_later_items_of_a_step_without_time_do_not_st
 
 def test_incomplete_last_line_is_ignored(session):
     session.results_file.write_text(json.dumps({"step": "A", "item": "x", "status": "ok"}) + '\n{"step": "A", "it')
-    assert session.finished() == {("A", "x")}
+    assert session.statuses() == {("A", "x"): "ok"}
 
 
 def test_crash_of_a_process_affects_one_system(session, monkeypatch):
@@ -69,9 +145,8 @@ def test_crash_of_a_process_affects_one_system(session, monkeypatch):
         "    print(json.dumps({'system': name, 'status': 'ok'}), flush=True)\n"
     )
     names = ["first", "kills", "last", "x", "y"]
-    monkeypatch.setattr(session_module, "options", lambda _: [{"name": name} for name in names])
     monkeypatch.setattr(session_module, "probe", lambda name, session, flag, names, *more: ("-c", child, names))
-    run_systems(Session(session.output, "cpu", False, "listops"), time.monotonic() + 60)
+    run_systems(session, names, time.monotonic() + 60)
     assert statuses(session) == {"first": "ok", "kills": "crashed", "last": "ok", "x": "ok", "y": "ok"}
 
 
@@ -84,9 +159,8 @@ def test_system_that_hangs_is_stopped(session, monkeypatch):
         "    print(json.dumps({'system': name, 'status': 'ok'}), flush=True)\n"
     )
     monkeypatch.setattr(session_module, "SYSTEM_SECONDS", 3.0)
-    monkeypatch.setattr(session_module, "options", lambda _: [{"name": name} for name in ("hangs", "last", "z")])
     monkeypatch.setattr(session_module, "probe", lambda name, session, flag, names, *more: ("-c", child, names))
-    run_systems(Session(session.output, "cpu", False, "listops"), time.monotonic() + 60)
+    run_systems(session, ["hangs", "last", "z"], time.monotonic() + 60)
     assert statuses(session) == {"hangs": "timeout", "last": "ok", "z": "ok"}
 
 
@@ -132,7 +206,12 @@ def test_whole_session_with_tiny_sizes(device, tmp_path):
     environment = {**os.environ, "WANDB_MODE": "offline"}
     if device == "cuda":
         environment["PYTHONPATH"] = str(ROOT / "tests" / "support" / "fake_cuda" / "site")
-    options = ["--output", str(tmp_path), "--device", device, "--tiny", "--minutes", "12"]
+    else:  # as on a machine that has only the listed packages
+        environment["PYTHONPATH"] = str(tmp_path / "site")
+        (tmp_path / "site").mkdir()
+        hidden = f"import sys\nsys.modules.update(dict.fromkeys({unlisted_modules()!r}))\n"
+        (tmp_path / "site" / "sitecustomize.py").write_text(hidden)
+    options = ["--output", str(tmp_path), "--device", device, "--tiny", "--minutes", "48"]
     subprocess.run(
         [sys.executable, "-m", "benchmarks.first_gpu_session", *options], cwd=ROOT, env=environment, check=True
     )
