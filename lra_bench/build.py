@@ -110,7 +110,12 @@ def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> 
     try:
         return found(**given, **options)
     except TypeError as error:
-        raise UserError(f"{option}: {found.__name__} cannot be built ({_first_line(error)})") from error
+        defaults = default_options(found)
+        texts = [
+            name for name, value in options.items() if isinstance(value, str) > isinstance(defaults.get(name), str)
+        ]
+        named = ", ".join(f"{option}.{name}={options[name]}" for name in texts) or option
+        raise UserError(f"{named}: {found.__name__} cannot be built ({_first_line(error)})") from error
     except ValueError as error:
         raise UserError(f"{option}: {_first_line(error)}") from error
 

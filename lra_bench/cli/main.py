@@ -246,7 +246,9 @@ def main() -> None:
         # Wrong arguments. Depending on its version typer depends on click or contains a copy, so that the classes of
         # its errors cannot be imported from one place.
         if hasattr(error, "format_message"):
-            say(f"lra-bench: {_hint(error, arguments) or error.format_message()}")
+            command = getattr(getattr(error, "ctx", None), "command_path", NAME)
+            message = _hint(error, arguments) or f"{error.format_message().rstrip('.')}; see {command} --help"
+            say(f"lra-bench: {message}")
             sys.exit(2)
         if debug:
             raise

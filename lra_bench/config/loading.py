@@ -68,7 +68,10 @@ def plain(unresolved: DictConfig) -> dict[str, Any]:
 
 def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
     cause = error.__cause__ or error
-    return UserError(f"{_find_override(overrides, str(error) + str(cause))}{_first_line(cause)}")
+    fault = _first_line(cause)
+    if fault.endswith("is not a ListConfig, list or tuple"):
+        fault = "must be a list, such as [1,2]"
+    return UserError(f"{_find_override(overrides, str(error) + str(cause))}{fault}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.build import suggest
-from lra_bench.config.groups import GROUPS, option_files
+from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
 from lra_bench.config.task_groups import expand_tasks
 from lra_bench.contracts import UserError
@@ -85,13 +85,18 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
         if value == "ALL" and key in GROUPS:
             choices.append([f"{key}={name}" for name in option_files(key, config_dir)])
             continue
+        if not value and key in GROUPS:
+            raise UserError(f"{text}: has no value; {listing(key)} lists the choices")
         if key == "task.source":
             choices.append([f"task.source={json.dumps(value)}" if value[:1] not in "'\"" else text])
             continue
         try:
             parsed = parser.parse_override(text)
         except HydraException as error:
-            raise UserError(f"{text}: cannot be read as key=value ({str(error).splitlines()[0]})") from error
+            fault = str(error).splitlines()[0].partition(" expecting ")[0]
+            if text.endswith(","):
+                fault = "a value is missing after the last comma"
+            raise UserError(f"{text}: cannot be read as key=value ({fault})") from error
         values = list(parsed.sweep_string_iterator()) if parsed.is_sweep_override() else [value]
         if key == "task":
             values = expand_tasks(values, config_dir)

@@ -66,6 +66,13 @@ CASES = {
     "an option as a make variable": (["MODEL=performer"], ["did you mean model=performer?"]),
     "a misspelt option without its section": (["stepz=3"], ["did you mean train.steps?"]),
     "unknown schedule": (["train.schedule=steep"], ["train.schedule=steep", "cosine"]),
+    "a group without a value": (["model="], ["model=: has no value; lra-bench list models lists the choices"]),
+    "a comma at the end": (["model=performer,"], ["model=performer,: ", "(a value is missing after the last comma)"]),
+    "a number instead of a list": (["measure.extrapolation_ratios=2"], ["extrapolation_ratios=2: must be a list"]),
+    "a text instead of a number": (
+        ["model=performer", "model.mixer.features=many"],
+        ["model.mixer.features=many: Performer cannot be built"],
+    ),
     "unknown optimizer": (["train.optimizer=lion"], ["train.optimizer=lion", "adamw, adam, sgd"]),
 }
 
@@ -172,6 +179,11 @@ def test_an_unwritable_results_folder_is_refused(folder):
     done = folder.run("bench", *TINY, "--results", "locked/results", check=False)
     assert done.returncode == 2
     assert "--results" in done.stderr.strip().splitlines()[-1]
+
+
+def test_a_missing_argument_names_the_command(folder, forks):
+    done = forks.command(folder, "compare", "performer", check=False)
+    assert (done.returncode, done.stderr) == (2, "lra-bench: Missing argument 'B'; see lra-bench compare --help\n")
 
 
 def test_debug_prints_the_traceback(folder):
