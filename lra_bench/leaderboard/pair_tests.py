@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from lra_bench.records.schema import Record
-from lra_bench.statistics.intervals import bootstrap, t_interval
+from lra_bench.statistics.intervals import bootstrap, t_interval, t_quantile
 from lra_bench.statistics.paired import (
     CLAIM_SEEDS,
     EVERY_SEED_LEVEL,
@@ -264,7 +264,6 @@ def _verdict(c: Comparison, p: float | None) -> str:
 def _over_seeds(a: Sequence[float], b: Sequence[float], paired: bool) -> dict[str, Any]:
     """Return interval, p-value and detectable difference over seeds."""
     import numpy as np
-    from scipy.stats import t
 
     if paired:
         differences = [x - y for x, y in zip(a, b, strict=True)]
@@ -278,7 +277,7 @@ def _over_seeds(a: Sequence[float], b: Sequence[float], paired: bool) -> dict[st
         parts = sum(spread**2 / (len(side) - 1) for spread, side in zip(spreads, (a, b), strict=True))
         dof = error**4 / parts if parts else float(len(a) + len(b) - 2)
         p = _welch(a, b)
-        half = float(t.isf(LEVEL / 2, dof)) * error
+        half = float(t_quantile(1 - LEVEL / 2, dof)) * error
         low, high = _mean(a) - _mean(b) - half, _mean(a) - _mean(b) + half
     return {
         "low": low,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -46,27 +49,51 @@ def test_mcnemar_equals_the_exact_permutation_test(only_a: int, only_b: int) -> 
     assert swap_test(differences) == mcnemar(only_a, only_b)
 
 
-def test_swap_test_equals_brute_force_for_unequal_differences() -> None:
-    differences = np.array([1, 2 / 3, -1 / 3, 1 / 3, 0, 1, -2 / 3, 1 / 3, 0.1])
-    signs = np.array(list(itertools.product((1, -1), repeat=len(differences))))
-    exact = (np.abs(signs @ differences) >= differences.sum() - 1e-9).mean()
-    assert swap_test(differences, draws=200_000) == pytest.approx(exact, abs=0.005)
-    assert swap_test(differences) == swap_test(differences) != swap_test(differences, seed=1)
+def enumerated(differences: Sequence[float]) -> float:
+    """Return the share of all permutations whose sum is at least as far from zero, by enumeration."""
+    ways = Counter([0.0])
+    for value in differences:
+        sums: Counter[float] = Counter()
+        for total, count in ways.items():
+            sums[total + value] += count
+            sums[total - value] += count
+        ways = sums
+    observed = abs(sum(differences)) * (1 - 1e-12)
+    return float(Fraction(sum(count for total, count in ways.items() if abs(total) >= observed), 2 ** len(differences)))
+
+
+def test_swap_test_of_whole_numbers_equals_enumeration() -> None:
+    generator = np.random.default_rng(0)
+    for trial in range(100):
+        largest, size = generator.integers(1, 30), generator.integers(1, 80)
+        differences = generator.integers(-largest, largest + 1, size) + generator.integers(0, largest) * (trial % 2)
+        differences *= generator.integers(1, 4)
+        if trial % 5 == 0:
+            differences = np.abs(differences) * np.where(np.arange(size) == 0, -1, 1)
+        exact = enumerated([float(value) for value in differences])
+        assert swap_test(differences) == pytest.approx(exact, rel=1e-11, abs=0), (trial, differences)
+    assert swap_test([2, 1, 1, 1, 1]) == 2**-4 and swap_test([3, -2, -1]) == 1
     # 0.1 + 0.2 differs from 0.3 by rounding and must count as equal.
     assert swap_test([0.1 + 0.2, 0.3, 0.3, -0.3]) == mcnemar(3, 1)
-    many = np.random.default_rng(0).normal(0.1, 1, 1500)
-    assert swap_test(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
 
 
-def test_small_p_values_of_the_swap_test_are_bounds_of_the_exact_value() -> None:
-    for seed in range(3):
-        values = np.random.default_rng(seed).normal(0.8, 0.5, 18)
-        sums = np.zeros(1)
-        for value in values:  # all sums of the values with random signs
-            sums = np.concatenate([sums + value, sums - value])
-        exact = float((np.abs(sums) >= abs(values.sum()) * (1 - 1e-12)).mean())
-        assert exact <= swap_test(values, draws=99) <= 0.02
+def test_swap_test_of_other_numbers_agrees_with_enumeration_and_with_the_t_test() -> None:
+    for seed in range(5):
+        values = np.random.default_rng(seed).normal(0.2 * seed, 0.5, 16)
+        assert swap_test(values) == pytest.approx(enumerated(values.tolist()), rel=0.02)
+    many = np.random.default_rng(0).normal(0.05, 1, 6000)
+    for shift in (0.0, 0.05):
+        assert swap_test(many + shift) == pytest.approx(stats.ttest_1samp(many + shift, 0).pvalue, rel=0.02)
+    # A sum of squares above the limit of exact sums is rounded, too.
+    assert swap_test((many * 1000).round()) == pytest.approx(swap_test(many), rel=0.02)
     assert swap_test(np.full(400, 0.1) + np.arange(400) * 1e-6) < 1e-60
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(40, 20), (700, 300), (5000, 4900), (999, 2)])
+def test_swap_test_with_one_example_of_another_size_is_the_mean_of_two_mcnemar_tests(only_a: int, only_b: int) -> None:
+    differences = np.repeat([1.0, -1.0, 2.0], [only_a, only_b, 1])
+    by_its_sign = mcnemar(only_a, only_b), mcnemar(only_a + 2, only_b - 2)
+    assert swap_test(differences) == pytest.approx(np.mean(by_its_sign), rel=1e-10, abs=0)
 
 
 def test_holm_by_hand() -> None:
