@@ -101,15 +101,18 @@ def _test_rows(record: Record) -> _Rows | None:
 def _read(file: _File) -> _Rows | None:
     """Read the first block of the predictions, which is that of the training length."""
     import numpy as np
+    import pyarrow.compute as pc
 
-    table = tables.predictions(file.record)
-    if table is None or table.empty:
+    table = tables.arrow(file.record, "predictions")
+    if table is None or not len(table):
         return None
-    blocks = [name for name in ("variant", "knob", "length") if name in table]
-    own = table[(table[blocks] == table[blocks].iloc[0]).all(axis=1)].sort_values("row")
+    first = [
+        pc.equal(table[name], table[name][0]) for name in ("variant", "knob", "length") if name in table.schema.names
+    ]
+    own = table.filter(functools.reduce(pc.and_, first)).sort_by("row")
     ones = np.ones(len(own))
 
     def numbers(name: str) -> np.ndarray:
-        return own[name].to_numpy(dtype=np.float64) if name in own else ones
+        return own[name].to_numpy().astype(np.float64) if name in own.schema.names else ones
 
     return _Rows(own["target"].to_numpy(), numbers("correct"), numbers("loss"), numbers("scored"))

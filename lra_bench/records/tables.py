@@ -27,7 +27,7 @@ def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the validated steps and their scores, (V,) each, or None if the record has no curves."""
     import numpy as np
 
-    table = _arrow(record, "curves", ["step", "validation_score"])
+    table = arrow(record, "curves", ["step", "validation_score"])
     if table is None:
         return None
     # pandas is avoided, because creating a frame takes longer than reading one of thousands of small files.
@@ -42,12 +42,12 @@ def predictions(record: Record) -> pd.DataFrame | None:
 
 
 def _table(record: Record, name: str) -> pd.DataFrame | None:
-    table = _arrow(record, name)
+    table = arrow(record, name)
     # The metadata of pandas is unchecked input, and to_pandas reads it even with ignore_metadata=True.
     return None if table is None else table.replace_schema_metadata(None).to_pandas()
 
 
-def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
+def arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
     """Return a table as an Arrow table, or None if there is none.
 
     If a later attempt has replaced the record since it was loaded, its table is returned.
@@ -67,7 +67,7 @@ def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
     except FileNotFoundError:
         if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
             return None
-        return _arrow(now, name, columns)
+        return arrow(now, name, columns)
 
 
 def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike
 
 
+MOST_KEPT = 2 * 10**7
+"""Largest product of rows and bootstrap samples that are kept in memory, in bytes."""
 MOST_KINDS = 50
 """Largest number of different rows for which a bootstrap draws the numbers of equal rows."""
 
@@ -158,14 +162,36 @@ def bootstrap(
     values, weights = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     if not values.size:
         raise ValueError("a bootstrap needs rows")
-    generator = np.random.default_rng(seed)
     kinds, repeats = np.unique(np.stack([values, weights]), axis=1, return_counts=True)
     if kinds.shape[1] <= MOST_KINDS:
         # Rows with equal values are interchangeable, so drawing their numbers is enough.
-        times = generator.multinomial(values.size, repeats / values.size, size=draws)
+        times = np.random.default_rng(seed).multinomial(values.size, repeats / values.size, size=draws)
         means = (times @ kinds[0]) / (times @ kinds[1])
     else:
-        samples = (generator.integers(0, values.size, values.size) for _ in range(draws))
-        means = np.asarray([values[rows].sum() / weights[rows].sum() for rows in samples])
+        both = np.stack([values, weights], axis=1)
+        parts = [times.astype(np.float64) @ both for times in _resamples(values.size, seed, draws)]
+        means = np.divide(*np.concatenate(parts).T)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _resamples(rows: int, seed: int, draws: int) -> Iterable[np.ndarray]:
+    """Return how often each of the R rows is in each bootstrap sample, as arrays (100, R), the last one may be smaller.
+
+    Those of moderate size are kept, because a table has many pairs with the same number of rows.
+    """
+    return _kept(rows, seed, draws) if rows * draws <= MOST_KEPT else _drawn(rows, seed, draws)
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(rows: int, seed: int, draws: int) -> list[np.ndarray]:
+    return list(_drawn(rows, seed, draws))
+
+
+def _drawn(rows: int, seed: int, draws: int) -> Iterator[np.ndarray]:
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    for start in range(0, draws, 100):
+        samples = (generator.integers(0, rows, rows) for _ in range(start, min(start + 100, draws)))
+        yield np.stack([np.bincount(sample, minlength=rows).astype(np.uint8) for sample in samples])

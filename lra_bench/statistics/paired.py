@@ -24,7 +24,7 @@ EVERY_SEED_LEVEL = 0.01
 SMALLEST_P = 1e-300
 """p-values below this are printed as bounds, because they are at the limit of floating-point numbers."""
 
-GRID, LARGEST_WHOLE = 2**13, 2**15
+GRID, LARGEST_WHOLE = 2**12, 2**15
 """Root of the sum of squares of differences that are scaled and rounded to whole numbers before a permutation test, and
 the largest one of differences that are whole numbers already."""
 
@@ -116,7 +116,7 @@ def swap_test(differences: ArrayLike) -> float:
 
     All permutations are counted. If all non-zero differences have the same absolute value, the test is McNemar's.
     Differences that are not whole numbers are first scaled to the sum of squares ``GRID`` squared and rounded, which
-    changes p by about 1 %. The test of the rounded differences is valid too, because swapping changes their sign only.
+    changes p by about 2 %. The test of the rounded differences is valid too, because swapping changes their sign only.
 
     Args:
         differences: Difference of each example, (M,), summed over seeds, so that an example is swapped in all seeds.
@@ -163,6 +163,9 @@ def _tail(sizes: np.ndarray, counts: np.ndarray, observed: int) -> float:
     tilt = _root(
         lambda tilt: float(counts @ (sizes * expit(tilt * sizes))) - positive, math.log(total / smallest) / smallest
     )
+    log_scale = float(counts @ np.logaddexp(0.0, tilt * sizes)) - int(counts.sum()) * math.log(2) - tilt * positive
+    if log_scale < -745:  # Chernoff's bound of the probability is below all floating-point numbers
+        return 0.0
     share = expit(tilt * sizes)  # probability of a positive sign
     # The tilted sum is farther than length / 2 from its mean with a probability of at most 1e-12 (Hoeffding's bound).
     length = 2 ** math.ceil(math.log2(7.5 * math.sqrt(float(counts @ sizes**2))))
@@ -181,7 +184,6 @@ def _tail(sizes: np.ndarray, counts: np.ndarray, observed: int) -> float:
     transform[frequency] = np.exp(log_modulus + 1j * angle)
     above = np.arange(length // 2)
     tilted = float(np.fft.irfft(transform, length)[above] @ np.exp(-tilt * above))
-    log_scale = float(counts @ np.logaddexp(0.0, tilt * sizes)) - int(counts.sum()) * math.log(2) - tilt * positive
     return tilted * math.exp(log_scale)
 
 

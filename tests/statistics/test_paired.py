@@ -80,12 +80,12 @@ def test_swap_test_of_whole_numbers_equals_enumeration() -> None:
 def test_swap_test_of_other_numbers_agrees_with_enumeration_and_with_the_t_test() -> None:
     for seed in range(5):
         values = np.random.default_rng(seed).normal(0.2 * seed, 0.5, 16)
-        assert swap_test(values) == pytest.approx(enumerated(values.tolist()), rel=0.02)
+        assert swap_test(values) == pytest.approx(enumerated(values.tolist()), rel=0.04)
     many = np.random.default_rng(0).normal(0.05, 1, 6000)
     for shift in (0.0, 0.05):
-        assert swap_test(many + shift) == pytest.approx(stats.ttest_1samp(many + shift, 0).pvalue, rel=0.02)
+        assert swap_test(many + shift) == pytest.approx(stats.ttest_1samp(many + shift, 0).pvalue, rel=0.04)
     # A sum of squares above the limit of exact sums is rounded, too.
-    assert swap_test((many * 1000).round()) == pytest.approx(swap_test(many), rel=0.02)
+    assert swap_test((many * 1000).round()) == pytest.approx(swap_test(many), rel=0.04)
     assert swap_test(np.full(400, 0.1) + np.arange(400) * 1e-6) < 1e-60
 
 
