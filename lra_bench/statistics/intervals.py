@@ -162,11 +162,11 @@ def bootstrap(
     values, weights = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     if not values.size:
         raise ValueError("a bootstrap needs rows")
-    kinds, repeats = np.unique(np.stack([values, weights]), axis=1, return_counts=True)
-    if kinds.shape[1] <= MOST_KINDS:
+    kinds, repeats = np.unique(values + 1j * weights, return_counts=True)  # faster than by pairs of numbers
+    if len(kinds) <= MOST_KINDS:
         # Rows with equal values are interchangeable, so drawing their numbers is enough.
         times = np.random.default_rng(seed).multinomial(values.size, repeats / values.size, size=draws)
-        means = (times @ kinds[0]) / (times @ kinds[1])
+        means = (times @ kinds.real) / (times @ kinds.imag)
     else:
         both = np.stack([values, weights], axis=1)
         parts = [times.astype(np.float64) @ both for times in _resamples(values.size, seed, draws)]
