@@ -63,6 +63,7 @@ def leaderboard(
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import explain_hidden, select
     from lra_bench.page.page import page, write_page
+    from lra_bench.records.store import check_writable
     from lra_bench.tracking.reading import load_project
 
     chosen = find_layout(layout or "long")
@@ -82,6 +83,8 @@ def leaderboard(
     all_layouts = write or text_format == HTML
     wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or each is chosen}
     reference_row = against if records else None
+    if write:
+        check_writable(root)
     frames = {name: each.make(records, reference_row) for name, each in wanted.items()}
     if write:
         for name, frame in frames.items():
@@ -148,17 +151,18 @@ def plot(
     output: Annotated[Path | None, typer.Option(help="Output folder; default: figures/ in the results folder")] = None,
 ) -> None:
     """Draw figures of the records, as PDF, PNG and CSV."""
-    from lra_bench.figures import draw
+    from lra_bench.figures import FIGURES, check, draw
     from lra_bench.figures.pool import draw_all
     from lra_bench.leaderboard.naming import explain_hidden, select
 
+    check(next(iter(FIGURES)) if name == "all" else name, width)
     root, found = records_of(results, reference)
     records = select(found, task, protocol)
     if not records:
         none = f"--results {root}: contains no records to draw; run lra-bench bench first"
         raise UserError(explain_hidden(found, task, protocol) or none)
-    del found  # draw_all frees the memory of the records
     folder = output or root / "figures"
+    del found  # draw_all frees the memory of the records
     if name != "all":
         for path in draw(name, records, folder, width):
             print(printable(str(path)))

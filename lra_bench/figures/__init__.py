@@ -30,6 +30,7 @@ from . import (
     speed_vs_length,
 )
 from .contract import FigureModule
+from .style import check_output, save, style, width_inches
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,14 +89,13 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
 
 def render(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
     """Draw the data of one figure to files in ``folder`` as ``draw`` does, and return the paths."""
-    from .style import save, width_inches
-
     module, inches = _module(name), width_inches(width)
-    return [
-        path
-        for sheet in module.draw(data, inches)
-        for path in save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}", pdf)
-    ]
+    with style():
+        return [
+            path
+            for sheet in module.draw(data, inches)
+            for path in save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}", pdf)
+        ]
 
 
 def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
@@ -118,13 +118,18 @@ def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two",
         NothingToDrawError: If no record contains the data of the figure.
         UserError: If ``name`` or ``width`` is unknown, or if the folder cannot be written.
     """
-    from .style import width_inches
-
-    width_inches(width)  # raises an error for an unknown width before the data is computed
+    check(name, width)
+    check_output(folder)
     written = render(name, tabulate(name, records), folder, width, pdf)
     if not written:
         raise NothingToDrawError(f"plot {name}: {len(records):,} records contain no data to draw; {_module(name).RUN}")
     return written
+
+
+def check(name: str, width: str) -> None:
+    """Raise ``UserError`` if the figure or the width is unknown."""
+    _module(name)
+    width_inches(width)
 
 
 def _module(name: str) -> FigureModule:

@@ -27,7 +27,7 @@ from lra_bench.runtime.signals import deferred, interrupt
 from lra_bench.runtime.subprocesses import end_with_parent, ended_by
 
 from . import FIGURES, NothingToDrawError, render, tabulate
-from .style import width_inches
+from .style import check_output, width_inches
 from .variants import SHEET
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def draw_all(
         The name of a figure, and the paths of its files or the exception.
 
     Raises:
-        UserError: If ``width`` is unknown.
+        UserError: If ``width`` is unknown or the folder cannot be written.
     """
     width_inches(width)
+    check_output(folder)
     with _helper(folder, len(records)) as helper:
         remaining: deque[Drawing] = deque()
         with bar(len(names), "computing the data of figures", unit="figures") as advance:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
@@ -24,6 +25,8 @@ WIDTHS = {"one": COLUMN_INCHES, "two": PAGE_INCHES}
 SMALL, TINY = 7.0, 6.0  # points
 POINTS = 72.0  # to the inch
 LINE_SPACING = 1.25
+
+_active = False  # whether matplotlib has the settings of figures
 
 SETTINGS: dict[str, Any] = {
     "font.size": 8,
@@ -55,12 +58,39 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def style() -> AbstractContextManager[None]:
-    """Return a context with the settings of all figures; matplotlib's settings are restored at its end."""
+@contextmanager
+def style() -> Iterator[None]:
+    """Use the settings of all figures in the context; matplotlib's settings are restored at its end.
+
+    A context inside another one has no effect, because copying the settings takes longer than measuring a text.
+    """
+    global _active
+    if _active:
+        yield
+        return
     import matplotlib
 
     settings: Any = SETTINGS
-    return matplotlib.rc_context(settings)
+    with matplotlib.rc_context(settings):
+        _active = True
+        try:
+            yield
+        finally:
+            _active = False
+
+
+def check_output(folder: Path) -> None:
+    """Create the output folder of figures. Raises ``UserError`` if no file can be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(b"0" * 4096)  # an empty file can be created on a full disk
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UserError:
+    return UserError(f"--output {folder}: {why(error)}; choose another folder with --output")
 
 
 def width_inches(width: str) -> float:
@@ -179,5 +209,5 @@ def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str, p
         with replacing(folder / f"{name}.csv") as path:
             without_formulas(data).to_csv(path, index=False)
     except OSError as error:
-        raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
+        raise _unwritable(folder, error) from error
     return [*([folder / f"{name}.pdf"] if pdf else []), *images, folder / f"{name}.csv"]

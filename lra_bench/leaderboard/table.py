@@ -54,7 +54,8 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
         UserError: If ``against`` matches no variant, or several.
     """
     shown = [record for record in records if record.key.has_protocol(protocol)]
-    rows = _with_claims(variants(runs(shown)), rankings(shown), _reference_name(shown, against))
+    reference = _reference_name(shown, against)  # raises an error before anything is computed
+    rows = _with_claims(variants(runs(shown)), rankings(shown), reference)
     return rows[in_order(registry.LONG, rows.columns)]
 
 
