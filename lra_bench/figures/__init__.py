@@ -30,7 +30,8 @@ from . import (
     speed_vs_length,
 )
 from .contract import FigureModule
-from .style import check_output, save, style, width_inches
+from .style import check_output, save, width_inches
+from .style import style as figure_style
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +91,7 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
 def render(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
     """Draw the data of one figure to files in ``folder`` as ``draw`` does, and return the paths."""
     module, inches = _module(name), width_inches(width)
-    with style():
+    with figure_style():
         return [
             path
             for sheet in module.draw(data, inches)

@@ -80,10 +80,10 @@ def style() -> Iterator[None]:
 
 
 def check_output(folder: Path) -> None:
-    """Create the output folder of figures. Raises ``UserError`` if no file can be written to it."""
+    """Raise ``UserError`` if no file can be written to the output folder, or to where it would be created."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:
+        with TemporaryFile(dir=existing) as file:
             file.write(b"0" * 4096)  # an empty file can be created on a full disk
     except OSError as error:
         raise _unwritable(folder, error) from error

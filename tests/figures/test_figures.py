@@ -18,6 +18,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from lra_bench import figures
 from lra_bench.contracts import UserError
 from lra_bench.figures import FIGURES, NothingToDrawError, draw, style, task_table
 from lra_bench.figures.layout import Sheet
@@ -793,3 +794,21 @@ def test_figures_do_not_use_pyplot(tmp_path: Path) -> None:
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "width", "message"),
+    [
+        ("rank", "figures", "two", "plot rank: unknown figure"),
+        ("ranks", "figures", "three", "--width three: unknown width"),
+        ("ranks", "file/figures", "two", "--output .*file/figures: cannot be written"),
+    ],
+)
+def test_options_are_checked_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, folder: str, width: str, message: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(figures, "tabulate", lambda *arguments: pytest.fail("computed"))
+    with pytest.raises(UserError, match=message):
+        figures.draw(name, [make_record()], tmp_path / folder, width)
+    assert not (tmp_path / "figures").exists()
