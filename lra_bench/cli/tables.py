@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import typer
@@ -44,6 +45,14 @@ def leaderboard(
         str | None,
         typer.Option(help="Variant that every row is compared with, such as local; default: transformer"),
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Show all tables in the terminal, also of earlier protocol versions, modified protocols and searched "
+            "rates at an end of the grid; other formats always contain them",
+        ),
+    ] = False,
     as_json: Json = False,
     from_wandb: Annotated[
         str | None,
@@ -58,10 +67,14 @@ def leaderboard(
         ),
     ] = False,
 ) -> None:
-    """Print or write the leaderboard of all records."""
+    """Print or write the leaderboard of all records.
+
+    Without options the terminal shows the best rows of each task and yours; --task shows one task in full.
+    """
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
-    from lra_bench.leaderboard.naming import explain_hidden, select
+    from lra_bench.leaderboard.naming import current, explain_hidden, select
+    from lra_bench.leaderboard.summary import summary
     from lra_bench.page.page import page, write_page
     from lra_bench.records.store import check_writable
     from lra_bench.tracking.reading import load_project
@@ -81,11 +94,15 @@ def leaderboard(
     records, explanation = select(found, task, protocol), explain_hidden(found, task, protocol)
     if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
-    wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or each is chosen}
+    in_terminal = text_format == "terminal" and bool(records)
+    brief = in_terminal and not any((task, protocol, layout, columns, against, everything))
+    hides = in_terminal and not (protocol or everything) and (layout or "long") in ("long", "wide")
+    shown, hidden = current(records) if hides else (records, "")
+    wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or (each is chosen and not brief)}
     reference_row = against if records else None
     if write:
         check_writable(root)
-    frames = {name: each.make(records, reference_row) for name, each in wanted.items()}
+    frames = {name: each.make(records if all_layouts else shown, reference_row) for name, each in wanted.items()}
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name, if_empty):
@@ -93,12 +110,17 @@ def leaderboard(
         say(f"wrote {write_page(records, frames, root, if_empty)}")
     if text_format == HTML:
         print(page(records, frames, if_empty), end="")
+    elif brief:
+        print(summary(shown, export.terminal_width(), hidden), end="")
     else:
         name = layout or "long"
-        shown = [each.strip() for each in columns.split(",")] if columns else []
-        if explanation and frames[name].empty and text_format not in export.READ:
+        headings = [each.strip() for each in columns.split(",")] if columns else []
+        frame = chosen.make(shown, reference_row) if write and hidden else frames[name]
+        if explanation and frame.empty and text_format not in export.READ:
             say(f"{explanation}.")
-        print(export.render(frames[name], text_format, layout=name, columns=shown, if_empty=if_empty), end="")
+        print(export.render(frame, text_format, layout=name, columns=headings, if_empty=if_empty), end="")
+        if hidden:
+            print(f"\n{fill(hidden, export.terminal_width())}")
 
 
 def compare(

@@ -27,6 +27,8 @@ REPEATS: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
 PATTERNS = {"<floor>": r"(?!name$|[\d.]+x(_|$)).+", "<ratio>": r"[\d.]+x(_.+)?", "<curve>": "(_.+)?", "<task>": ".+"}
 """Regular expressions for the names that may replace a placeholder."""
 
+UNIT = re.compile(r"(?<=\d) (%|points|bits)(?!\w)")
+
 
 @dataclass(frozen=True)
 class Context:
@@ -40,6 +42,7 @@ class Context:
         part: The ratio or task that a repeated column stands for.
         against: The name of the reference row.
         remark: Text that follows the name of a task in its heading.
+        units: Whether cells contain the unit of the metric; otherwise the title of the table states it.
     """
 
     metric: str | None = None
@@ -49,6 +52,7 @@ class Context:
     part: str = ""
     against: str = ""
     remark: str = ""
+    units: bool = True
 
     @property
     def unit(self) -> str:
@@ -87,6 +91,7 @@ class Column:
         kind: How cells are sorted.
         first: The direction of the first sort; ``best`` sorts the best score first.
         machine: Whether values are sorted within the same hardware only.
+        scale: Whether cells are in the unit of the metric (see ``Context.units``).
     """
 
     name: str
@@ -105,6 +110,7 @@ class Column:
     kind: Literal["number", "text"] = "number"
     first: Direction | Literal["best"] = "descending"
     machine: bool = False
+    scale: bool = False
 
     @property
     def repeats(self) -> str:
@@ -187,7 +193,8 @@ class Shown:
 
     def text(self, row: Row) -> str:
         """Return the cell of ``row`` in a table of text."""
-        return self.column.text(row, self.context) if self.column.text else self.cell(row).plain()
+        text = self.column.text(row, self.context) if self.column.text else self.cell(row).plain()
+        return UNIT.sub("", text) if self.column.scale and not self.context.units else text
 
     def _filled(self, text: str) -> str:
         context = self.context

@@ -18,6 +18,7 @@ from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
 from .column import Column
 from .formatting import count, exponent, kilobytes, megabytes, percent, source, times
+from .naming import modifications
 from .over_tasks import all_true, geometric_mean, largest, mean, shared
 from .runs import missing_data, section_of, unrestricted_at
 
@@ -62,7 +63,8 @@ LONG = (
     ),
     Column(
         name="rank",
-        help="rank by score within task, protocol and data; tables show it for rows that clear the floor in every seed",
+        help="rank by score within task, protocol and data, among rows with 3 or more seeds; tables show it for rows "
+        "that clear the floor in every seed",
         dtype="Int64",
         heading="rank",
         cell=cells.rank,
@@ -144,6 +146,7 @@ LONG = (
         cell=cells.score_of_seeds,
         text=cells.score_text,
         first="best",
+        scale=True,
     ),
     Column(
         name="low",
@@ -199,6 +202,7 @@ LONG = (
         cell=cells.verdict,
         kind="text",
         first="ascending",
+        scale=True,
     ),
     Column(
         name="detectable",
@@ -224,6 +228,7 @@ LONG = (
         heading="{floor}",
         cell=cells.floor,
         first="best",
+        scale=True,
     ),
     Column(
         name="floor_name",
@@ -325,7 +330,14 @@ LONG = (
         seeds="first",
         heading="modified",
         left=True,
+        text=lambda row, context: row["modified_values"],
         kind="text",
+    ),
+    Column(
+        name="modified_values",
+        help="options of the protocol that the user changed, with their values; long values are shortened",
+        run=lambda run: ", ".join(f"{name}={value}" for name, value in modifications(run.record).items()),
+        seeds="first",
     ),
     Column(
         name="hash",
@@ -584,6 +596,7 @@ LONG = (
         cell=cells.score_at,
         text=cells.score_at_text,
         first="best",
+        scale=True,
     ),
     Column(
         name="floor_<ratio>",
@@ -1022,7 +1035,15 @@ LONG_TEXT = (
     "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
     "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
 )  # fmt: skip
-"""View of ``LONG`` in text: terminal, Markdown and LaTeX."""
+"""View of ``LONG`` in Markdown and LaTeX, and in a terminal if columns are named."""
+
+LONG_TERMINAL = (
+    "rank", "variant", "score", "statuses", "verdict", "floor", "score_<ratio>", "modified", "searched_lr",
+    "takeoff_steps", "parameters_body_active", "training_tokens_per_second", "train_tokens_per_second",
+    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes", "inference_tokens_per_second",
+    "interval", "comparable", "reference", "hardware", "train_limit", "lr_robustness",
+)  # fmt: skip
+"""View of ``LONG`` in a terminal, most important columns first: those that do not fit are left out."""
 
 LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "searched_lr",

@@ -13,11 +13,13 @@ from lra_bench.contracts import UserError
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.safe_text import without_formulas
+from lra_bench.statistics.paired import MIN_SEEDS
 
-from .formatting import Section, readable, rows_of, score
+from .formatting import OWN, Section, readable, rows_of, score
 from .latex import latex
 from .layouts import find_layout
-from .sections import with_columns
+from .sections import long_sections, with_columns
+from .summary import best_rows, summary
 from .table import leaderboard
 from .terminal import terminal
 
@@ -29,7 +31,16 @@ FORMATS = ("terminal", *SUFFIXES)
 READ = ("terminal", "markdown", "latex")
 """Formats for readers, split into sections; the other formats contain every column."""
 
-SCORE_COLUMNS = ("rank", "variant", "source", "score", "over")
+SCORE_COLUMNS = ("rank", "variant", "score")
+MOST_OWN = 10
+"""Largest number of the user's rows in ``score_table``."""
+MORE_COLUMNS = "Choose columns with --columns, such as --columns score,parameters."
+LEGEND = (
+    f"Score: mean over seeds (each seed), or with its 95 % interval: over test examples with one seed, over seeds with "
+    f"5 or more. Rows above the floor in all of {MIN_SEEDS} or more seeds have a rank. {OWN} your rows, if others are "
+    "shown. Bold: best, or not shown to be worse."
+)
+"""Explanation of the tables in a terminal."""
 COMPARED = "compared with "
 NO_RECORDS = "No records yet; create one with lra-bench bench"
 """Sentence shown instead of an empty table, without a full stop."""
@@ -68,10 +79,17 @@ def render(
         UserError: If the format, the layout or a column is unknown.
     """
     check_format(format)
+    if format == "terminal" and layout == "long" and not columns and not frame.empty:
+        return terminal(long_sections(frame, short=True), width or terminal_width(), f"{MORE_COLUMNS}\n\n{LEGEND}")
     sections = _sections(frame, layout) if format in READ else []
     if columns:
         sections = with_columns(sections, columns)
     return _text(frame, sections, format, layout, if_empty, width)
+
+
+def terminal_width() -> int:
+    """Return the width of the current terminal in characters, 100 if unknown."""
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def _sections(frame: pd.DataFrame, layout: str) -> list[Section]:
@@ -92,7 +110,7 @@ def _text(
         return _markdown(sections, kind.title, kind.note, if_empty)
     if not sections:
         return f"{if_empty}.\n"
-    return terminal(sections, width or shutil.get_terminal_size((100, 24)).columns)
+    return terminal(sections, width or terminal_width())
 
 
 def write(frame: pd.DataFrame, folder: Path, layout: str = "long", if_empty: str = NO_RECORDS) -> list[Path]:
@@ -118,7 +136,7 @@ def write(frame: pd.DataFrame, folder: Path, layout: str = "long", if_empty: str
 
 def row_for(record: Record, width: int | None = None) -> str:
     """Return the leaderboard row of one run, followed by its floors and, if it is not ok, its status."""
-    lines = [render(leaderboard([record]).assign(rank=None), "terminal", width).rstrip()]
+    lines = [terminal(long_sections(leaderboard([record]), short=True), width or terminal_width()).rstrip()]
     if record.floors:
         floors = " · ".join(f"{readable(name)} {score(value, record.metric)}" for name, value in record.floors.items())
         lines.append(f"Floors (baselines without a model): {floors}")
@@ -128,17 +146,19 @@ def row_for(record: Record, width: int | None = None) -> str:
 
 
 def score_table(records: Sequence[Record], width: int | None = None) -> str:
-    """Return the ranked scores of records for a terminal, without costs and without modified protocols."""
+    """Return the scores of the user's records and the best rows above the floor, without modified protocols.
+
+    Records of several tasks or protocols are summarised with a line per task.
+    """
     unchanged = [record for record in records if not record.protocol_modified]
-    sections = [
-        replace(section, table=section.table[[name for name in section.table if _is_score(str(name))]])
-        for section in _sections(leaderboard(unchanged), "long")
-    ]
-    return terminal(sections, width or shutil.get_terminal_size((100, 24)).columns)
-
-
-def _is_score(name: str) -> bool:
-    return name in SCORE_COLUMNS or name.startswith(COMPARED)
+    frame, width = leaderboard(unchanged), width or terminal_width()
+    sections = list(long_sections(frame, short=True))
+    if len(sections) > 1:
+        return summary(unchanged, width)
+    best, own = best_rows(rows_of(frame), MOST_OWN)
+    table = sections[0].table
+    kept = [name for name in table if name in SCORE_COLUMNS or str(name).startswith(COMPARED)]
+    return terminal([replace(sections[0], table=table.loc[sorted((*best, *own)), kept])], width)
 
 
 def _markdown(sections: Sequence[Section], title: str, note: str, if_empty: str) -> str:

@@ -17,6 +17,8 @@ MOST_SHOWN = 4
 """Largest number of seeds whose scores are listed."""
 AT_FLOOR = "°"
 """Mark of a score at or below the floor."""
+OWN = "*"
+"""Mark of the user's rows among those of reference boards, in a terminal."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Section:
     ``best`` contains the (row, column) cells in bold, ``at_floor`` those of scores that are not better than the floor.
     ``remark`` is printed below the table. ``first_cost`` is the first column of costs: a table that is too wide is
     split there. ``heads`` are the columns that name a row, ``left`` the text columns, which are left-aligned.
+    ``optional`` tables are never split: columns that do not fit a terminal are left out.
     """
 
     title: str
@@ -36,6 +39,7 @@ class Section:
     first_cost: str = "parameters"
     heads: Sequence[str] = ("variant", "model")
     left: frozenset[str] = frozenset(("variant", "model"))
+    optional: bool = False
 
 
 def parts(section: Section, widths: Mapping[str, float], limit: float) -> Iterator[pd.DataFrame]:

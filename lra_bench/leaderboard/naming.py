@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.config.task_groups import ALL, expand_tasks
 from lra_bench.contracts import UserError
-from lra_bench.records.schema import Record
+from lra_bench.records.schema import Record, short_value, variant_name
+
+from .runs import missing_data, section_of
 
 UNRANKED = ("smoke",)
 """Protocols whose scores are meaningless; tables and figures exclude them unless the user selects one by name."""
+
+HIDDEN = {
+    "obsolete": "of an earlier version of the protocol",
+    "modified": "with a modified protocol",
+    "edge": "whose searched learning rate is at an end of the grid",
+}
+"""Descriptions of the rows that ``current`` leaves out."""
 
 COMMAND_LINE, PYTHON = "--{} {}", "{}={}"
 """Formats of an option and its value in messages."""
@@ -69,6 +80,83 @@ def explain_hidden(
     return f"{counted} hidden; {spelling.format('protocol', protocol)} shows {'them' if several else 'it'}"
 
 
+def current(records: Sequence[Record]) -> tuple[list[Record], str]:
+    """Select the ranked records of the newest version of each protocol.
+
+    The result contains every record if there would be none.
+
+    Args:
+        records: The records to select from.
+
+    Returns:
+        The selected records and a sentence on the rows of all others, empty if there are none.
+    """
+    newest: dict[str, int] = {}
+    for record in records:
+        name = record.key.protocol_name
+        newest[name] = max(_version(record), newest.get(name, 1))
+    shown: list[Record] = []
+    hidden: dict[tuple[str, ...], str] = {}
+    for record in records:
+        section = "obsolete" if _version(record) < newest[record.key.protocol_name] else section_of(record)
+        if section == "ranked":
+            shown.append(record)
+        else:
+            hidden[_row_key(record)] = HIDDEN[section]
+    if not shown:
+        return list(records), ""
+    counts = ", ".join(f"{count} {reason}" for reason, count in Counter(hidden.values()).most_common())
+    return shown, f"Hidden rows: {counts}; --all shows them." if hidden else ""
+
+
+def _row_key(record: Record) -> tuple[str, ...]:
+    """Return the values that the seeds of a row share."""
+    return record.key.task, record.key.protocol, record.machine, record.key.model, record.key.hash
+
+
+def unique_names(records: Iterable[Record]) -> dict[tuple[str, ...], str]:
+    """Return the names of variants that share theirs with another row of the same ranking and hardware.
+
+    The options of the protocol in which they differ are added: ``transformer · activation=relu``, or their hashes if
+    they differ in other options. The keys are task, protocol, machine, model and hash.
+    """
+    groups: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for record in records:
+        version = record.data["version"] if record.data else None
+        ranking = record.key.task, version, record.key.protocol, missing_data(record), section_of(record)
+        groups.setdefault((*ranking, record.machine, record.variant_name), {}).setdefault(record.key.hash, record)
+    names: dict[tuple[str, ...], str] = {}
+    for same in (list(group.values()) for group in groups.values() if len(group) > 1):
+        options = dict.fromkeys(option for record in same for option in record.protocol_modified)
+        values = {option: [_option(record, option) for record in same] for option in options}
+        differing = [option for option, found in values.items() if any(value != found[0] for value in found)]
+        own = []
+        for record in same:
+            changed = record.variant["differences"] | {option: _option(record, option) for option in differing}
+            own.append(variant_name(record.key.model, changed, record.variant["position"]))
+        for record, name in zip(same, own, strict=True):
+            names[_row_key(record)] = name if own.count(name) == 1 else f"{name} #{record.key.hash}"
+    return names
+
+
+def modifications(record: Record) -> dict[str, str]:
+    """Return the options of the protocol that the user changed, with their values as text."""
+    return {option: short_value(_option(record, option)) for option in record.protocol_modified}
+
+
+def _option(record: Record, option: str) -> Any:
+    """Return the value of an option such as ``train.steps``, None if the configuration does not contain it."""
+    value: Any = record.config
+    for part in option.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _version(record: Record) -> int:
+    """Return the version of the protocol."""
+    return int(record.key.unsearched_protocol.removeprefix(record.key.protocol_name).removeprefix("-v") or 1)
+
+
 def _of_task(records: Sequence[Record], task: str | None) -> list[Record]:
     """Return the records of a task or of the tasks of a group, all records for None and ``ALL``.
 
@@ -86,9 +174,10 @@ def find_variant(
     """Return the name and the records of the variant that ``text`` describes.
 
     A name consists of the model and its differences from the model's file, in any order, with or without dots between
-    them: ``performer``, ``performer features=64 rope``. Keys of a modified protocol and the hash (``#0a1b2c3d``)
-    distinguish variants with the same name. Part of a name suffices if it matches one variant only. A variant of a
-    reference board needs ``reference`` only if the user's records contain the same variant, finished.
+    them: ``performer``, ``performer features=64 rope``. Options of a modified protocol (``train.steps``, or
+    ``train.steps=500``) and the hash (``#0a1b2c3d``) distinguish variants with the same name. Part of a name suffices
+    if it matches one variant only. A variant of a reference board needs ``reference`` only if the user's records
+    contain the same variant, finished.
 
     Args:
         records: The records to search.
@@ -124,10 +213,11 @@ def find_variant(
     variants: dict[str, list[Record]] = {}
     for record in records:
         variants.setdefault(full_name(record), []).append(record)
+    matching = [name for name in variants if wanted and all(_names(word, _words(name)) for word in wanted)]
     found = (
-        [name for name in variants if _words(name) == wanted]
-        or [name for name in variants if wanted and _words(name) == wanted | {"reference"}]
-        or [name for name in variants if wanted and _words(name) > wanted]
+        [name for name in matching if len(_words(name)) == len(wanted)]
+        or [name for name in matching if len(_words(name) - {"reference"}) == len(wanted)]
+        or matching
     )
     if not found:
         models = {record.key.model for members in variants.values() for record in members}
@@ -145,8 +235,16 @@ def find_variant(
 
 
 def full_name(record: Record) -> str:
-    """Return the variant's name with the modified protocol keys, and ``reference`` if it is from a reference board."""
-    return " · ".join([record.variant_name, *record.protocol_modified, *(["reference"] if record.reference else [])])
+    """Return the variant's name with the modified protocol options, and ``reference`` if it is from a board."""
+    changed = (f"{option}={value}" for option, value in modifications(record).items())
+    return " · ".join([record.variant_name, *changed, *(["reference"] if record.reference else [])])
+
+
+def _names(word: str, words: Collection[str]) -> bool:
+    """Return whether a word is among those of a name; options may lack their value, or their first parts."""
+    return any(
+        each == word or each.startswith(f"{word}=") or ("=" in word and each.endswith(f".{word}")) for each in words
+    )
 
 
 def _variant_of(record: Record) -> tuple[str, str, str, str]:

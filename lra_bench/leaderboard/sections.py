@@ -14,7 +14,7 @@ from lra_bench.contracts import UserError
 from . import columns as registry
 from .averages import FIVE
 from .column import Column, Context, Row, shown
-from .formatting import AT_FLOOR, Section, at_length, difference, rows_of, without_empty
+from .formatting import AT_FLOOR, OWN, Section, at_length, difference, readable, rows_of, score, without_empty
 from .overview import of_each_task, over_tasks, task_columns
 from .table import RANKED_TOGETHER
 
@@ -31,20 +31,35 @@ SECTION_TITLES: Mapping[Any, str] = {
 Parts = Mapping[str, Mapping[str, Context]]
 
 
-def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield one table per ranking from the data of the layout ``long``."""
+def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]:
+    """Yield one table per ranking from the data of the layout ``long``.
+
+    The title of a short table states the unit and the floor, unless rows have different floors, and the user's rows are
+    marked if there are others.
+    """
     for _, group in frame.groupby(RANKED_TOGETHER, sort=False, dropna=False):
         first = group.iloc[0]
         rows = rows_of(group)
         title = f"{first['task']} · {first['protocol']}"
         title += f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
         title += SECTION_TITLES[first["section"]]
+        context, parts = long_context(rows, units=not short)
+        columns = registry.pick(registry.LONG, registry.LONG_TERMINAL if short else registry.LONG_TEXT)
+        if short and context.metric:
+            title += f" · {'accuracy in %' if context.unit == '%' else context.unit}"
+            floors = {score(row["floor"], context.metric) for row in rows if row["floor"] is not None}
+            if len(floors) == 1 and context.floor_name:
+                title += f" · floor {floors.pop().removesuffix(' %')} ({readable(context.floor_name)})"
+                columns = [column for column in columns if column.name != "floor"]
         title += f" · {remark}" if (remark := floor_remark(rows)) else ""
-        context, parts = long_context(rows)
         # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
-        columns = registry.pick(registry.LONG, registry.LONG_TEXT)
-        yield _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
+        if short and any(row["reference"] for row in rows):
+            rows = [
+                {**row, "variant": row["variant"] if row["reference"] else f"{OWN}{row['variant']}"} for row in rows
+            ]
+        found = _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
+        yield replace(found, optional=short)
 
 
 def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
@@ -114,8 +129,11 @@ def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
     return [*measured, *(row for row in chosen if row["kind"] != "measured")]
 
 
-def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
-    """Return the values shared by the rows of one task, and the length ratios of their scores."""
+def long_context(rows: Sequence[Row], units: bool = True) -> tuple[Context, Parts]:
+    """Return the values shared by the rows of one task, and the length ratios of their scores.
+
+    ``units`` is that of ``Context``.
+    """
     column = next(column for column in registry.LONG if column.name == "status_<ratio>")
     ratios = {part for row in rows for name in row if row[name] and (part := column.part_of(name)) and "_" not in part}
     floors = {row["floor_name"] for row in rows if row["floor_name"]}
@@ -127,6 +145,7 @@ def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
         at=at_length(lengths.pop()) if len(lengths) == 1 else "",
         axis=(min(values, default=0.0), max(values, default=1.0)),
         against=next((row["against"] for row in rows if row["against"]), ""),
+        units=units,
     )
     ordered = sorted(ratios - {"1x"}, key=lambda ratio: float(ratio.removesuffix("x")))
     return context, {"<ratio>": dict.fromkeys(ordered, context)}
@@ -224,12 +243,14 @@ def _section(
 ) -> Section:
     """Return the rows as strings under their headings, without empty columns except those in ``always``."""
     texts: list[dict[str, str]] = []
-    best, at_floor = set(), set()
+    best, at_floor, left = set(), set(), set()
     for place, (row, context) in enumerate(zip(rows, contexts, strict=True)):
         texts.append({})
         for column in shown(columns, context, parts):
             cell, heading = column.cell(row), column.heading
             texts[-1][heading] = column.text(row)
+            if column.column.left:
+                left.add(heading)
             if cell.best:
                 best.add((place, heading))
             if cell.at_floor:
@@ -238,8 +259,4 @@ def _section(
     table = without_empty(texts, [*always, *kept])
     if at_floor:
         remark = f"{remark} {AT_FLOOR} at or below the floor.".strip()
-    return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=_left(columns))
-
-
-def _left(columns: Iterable[Column]) -> frozenset[str]:
-    return frozenset(column.heading for column in columns if column.left)
+    return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=frozenset(left))

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
+from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
 from . import columns as registry
 from .claims import REFERENCE, Place, Ranking, place_name, rankings
 from .column import Column, find_column, in_order, values
-from .naming import find_variant
+from .naming import find_variant, unique_names
 from .runs import SECTIONS, runs_of
 
 if TYPE_CHECKING:
@@ -55,8 +56,15 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
     """
     shown = [record for record in records if record.key.has_protocol(protocol)]
     reference = _reference_name(shown, against)  # raises an error before anything is computed
-    rows = _with_claims(variants(runs(shown)), rankings(shown), reference)
+    rows = _with_claims(without_claims(shown), rankings(shown), reference)
     return rows[in_order(registry.LONG, rows.columns)]
+
+
+def without_claims(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the rows of ``leaderboard`` without the comparisons, which take most of the time."""
+    rows, names = variants(runs(records)), unique_names(records)
+    keys = zip(*(rows[name] for name in ("task", "protocol", "hardware", "model", "hash", "variant")), strict=True)
+    return rows.assign(best=False, variant=[names.get((*key,), variant) for *key, variant in keys])
 
 
 def _reference_name(records: Sequence[Record], against: str | None) -> str:
@@ -87,18 +95,22 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
     rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
     rows = with_types(rows, registry.LONG)
-    rows["name"] = rows["variant"]
-    rows["variant"] = _unique_names(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
     cost = rows["score"].where(~higher, -rows["score"])
-    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(rows["section"] != "edge"))
+    cost = cost.where(rows["section"] != "edge")
+    rows["position"] = _rank(rows, RANKED_TOGETHER, cost)
+    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(rows["seeds"] >= MIN_SEEDS))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
-    order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
+    order = ["task", "task_version", "protocol", "data_lacks", "section", "position", "hardware", "variant"]
     by_name = {"section": lambda column: column.map(SECTIONS.index)}
-    return rows.sort_values(
-        order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
-    ).reset_index(drop=True)
+    return (
+        rows.sort_values(
+            order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
+        )
+        .drop(columns="position")
+        .reset_index(drop=True)
+    )
 
 
 def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
@@ -107,7 +119,7 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
         return rows
     claims = [_claims(row, found.get(place_name(row)), reference) for row in rows.to_dict("records")]
     added = {name: [claim[name] for claim in claims] for name in claims[0]}
-    return with_types(rows.drop(columns="name").assign(**added), registry.LONG)
+    return with_types(rows.assign(**added), registry.LONG)
 
 
 def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
@@ -193,12 +205,6 @@ def _scores(data: Mapping[str, list[Any]], scored: Sequence[int], row: Mapping[s
         "seed_scores": " ".join(f"{seed.score:.6g}" for seed in seeds),
         "interval": unit,
     }
-
-
-def _unique_names(rows: pd.DataFrame) -> pd.Series:
-    """Return the names of variants, with the hash if two rows of a ranking share a name and hardware."""
-    ambiguous = rows.duplicated([*TIMED_TOGETHER, "variant"], keep=False)
-    return rows["variant"].where(~ambiguous, rows["variant"] + " #" + rows["hash"])
 
 
 def _comparable(rows: pd.DataFrame) -> list[bool | None]:

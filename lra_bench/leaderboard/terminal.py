@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from io import StringIO
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from .formatting import Section, parts
@@ -15,36 +17,61 @@ if TYPE_CHECKING:
 
 NARROW = 60
 """Width in characters below which a table is printed as a list."""
+WIDEST_NAME = 30
+"""Largest width of the names of rows in a table that may not be split."""
 
 
-def terminal(sections: Iterable[Section], width: int) -> str:
+def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
     """Return the sections as text of at most ``width`` characters per line.
 
-    A table that is too wide is split into groups of columns, scores before costs. Below ``NARROW`` characters each row
-    is printed as a list.
+    A table that is too wide is split into groups of columns, scores before costs, or loses its last columns if it is
+    ``optional``; then ``note`` follows the headings of those columns. Below ``NARROW`` characters each row is printed
+    as a list.
     """
     from rich.console import Console
     from rich.text import Text
 
     stream = StringIO()
     console = Console(file=stream, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    left_out: dict[str, None] = {}
     for section in sections:
+        widths = {str(name): _width(section, str(name)) for name in section.table.columns}
+        if section.optional and width >= NARROW:
+            shown = _fitting(widths, width)
+            left_out |= dict.fromkeys(name for name in widths if name not in shown)
+            section = replace(section, table=section.table[shown])
         if width < NARROW:
             _print_list(console, section)
         else:
-            widths = {str(name): _width(section.table, str(name)) for name in section.table.columns}
             first, *others = parts(section, widths, width)
             _print_table(console, section, section.title, first)
             for part in others:
                 _print_table(console, section, f"{section.title}, continued", part)
         if section.remark:
             console.print(Text(f"{section.remark}\n"))
+    if left_out and note:
+        console.print(Text(f"Left out: {', '.join(left_out)}. {note}"))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
-def _width(table: pd.DataFrame, name: str) -> int:
-    """Return the width of a column in characters, including padding, with its heading wrapped at spaces."""
-    return max(max(map(len, name.split(" "))), max(map(len, table[name]))) + 2
+def _width(section: Section, name: str) -> int:
+    """Return the width of a column in characters, including padding, with its heading wrapped at spaces.
+
+    Names of rows in an ``optional`` table are wrapped too.
+    """
+    cells = max(map(len, section.table[name]))
+    if section.optional and name in section.heads:
+        cells = min(cells, WIDEST_NAME)
+    return max(max(map(len, name.split(" "))), cells) + 2
+
+
+def _fitting(widths: Mapping[str, int], width: int) -> list[str]:
+    """Return the columns that fit, the first ones before later ones."""
+    shown: list[str] = []
+    for name in widths:
+        if not shown or sum(widths[each] for each in (*shown, name)) < width:
+            shown.append(name)
+    return shown
 
 
 def _print_table(console: Console, section: Section, title: str, table: pd.DataFrame) -> None:
@@ -54,9 +81,9 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
 
     rich_table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in table.columns:
-        # Headings are wrapped at every space so that columns are no wider than their cells; only names are folded.
+        # Headings are wrapped so that columns are no wider than their cells; only names are folded.
         rich_table.add_column(
-            Text(name if name in section.heads else name.replace(" ", "\n")),
+            Text(name if name in section.heads else fill(name, _width(section, name) - 2, break_long_words=False)),
             justify="left" if name in section.left else "right",
             vertical="top",
             overflow="fold",

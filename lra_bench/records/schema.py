@@ -60,6 +60,10 @@ RETRIED = ("failed", "timeout", "out_of_memory")
 """Statuses of cells that are run again on request, because another run may end differently."""
 
 
+MOST_CHARACTERS = 24
+"""Length from which the value of an option is shortened in the name of a variant."""
+
+
 @dataclass(kw_only=True)
 class Record:
     """The record of one cell: all data that tables and figures are made from.
@@ -233,10 +237,18 @@ def variant_name(model: str, differences: Mapping[str, Any], position: str | Non
         for option in differences
     ]
     parts = [
-        f"{last if short.count(last) == 1 else option}={_format(value)}"
+        f"{last if short.count(last) == 1 else option}={short_value(value)}"
         for (option, value), last in zip(differences.items(), short, strict=True)
     ]
     return " · ".join([model, *parts, *filter(None, [position])])
+
+
+def short_value(value: Any) -> str:
+    """Format the value of an option, shortened if it has more than ``MOST_CHARACTERS``: ``[100 values]``."""
+    text = _format(value)
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"[{len(value)} values]" if isinstance(value, list | tuple) else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
 def _format(value: Any) -> str:
