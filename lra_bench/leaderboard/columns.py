@@ -1035,15 +1035,13 @@ LONG_TEXT = (
     "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
     "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
 )  # fmt: skip
-"""View of ``LONG`` in Markdown and LaTeX, and in a terminal if columns are named."""
+"""View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
 LONG_TERMINAL = (
     "rank", "variant", "score", "statuses", "verdict", "floor", "score_<ratio>", "modified", "searched_lr",
-    "takeoff_steps", "parameters_body_active", "training_tokens_per_second", "train_tokens_per_second",
-    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes", "inference_tokens_per_second",
-    "interval", "comparable", "reference", "hardware", "train_limit", "lr_robustness",
+    "takeoff_steps", "parameters_body_active", "training_tokens_per_second",
 )  # fmt: skip
-"""View of ``LONG`` in a terminal, most important columns first: those that do not fit are left out."""
+"""First columns of a terminal, most important ones first; those of ``LONG_TEXT`` follow. Some may not fit."""
 
 LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "searched_lr",

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
@@ -136,10 +137,11 @@ def write(frame: pd.DataFrame, folder: Path, layout: str = "long", if_empty: str
 
 def row_for(record: Record, width: int | None = None) -> str:
     """Return the leaderboard row of one run, followed by its floors and, if it is not ok, its status."""
-    lines = [terminal(long_sections(leaderboard([record]), short=True), width or terminal_width()).rstrip()]
+    width = width or terminal_width()
+    lines = [terminal(long_sections(leaderboard([record]), short=True), width).rstrip()]
     if record.floors:
         floors = " · ".join(f"{readable(name)} {score(value, record.metric)}" for name, value in record.floors.items())
-        lines.append(f"Floors (baselines without a model): {floors}")
+        lines += wrap(f"Floors (baselines without a model): {floors}", width)
     if record.status != "ok":
         lines.append(f"Status {record.status}: {record.reason or STATUSES[record.status]}")
     return "\n".join(lines) + "\n"
@@ -158,7 +160,8 @@ def score_table(records: Sequence[Record], width: int | None = None) -> str:
     best, own = best_rows(rows_of(frame), MOST_OWN)
     table = sections[0].table
     kept = [name for name in table if name in SCORE_COLUMNS or str(name).startswith(COMPARED)]
-    return terminal([replace(sections[0], table=table.loc[sorted((*best, *own)), kept])], width)
+    shown = replace(sections[0], table=table.loc[sorted((*best, *own)), kept], remark=f"{OWN} your rows.")
+    return terminal([shown], width)
 
 
 def _markdown(sections: Sequence[Section], title: str, note: str, if_empty: str) -> str:

@@ -132,8 +132,10 @@ def unique_names(records: Iterable[Record]) -> dict[tuple[str, ...], str]:
         differing = [option for option, found in values.items() if any(value != found[0] for value in found)]
         own = []
         for record in same:
-            changed = record.variant["differences"] | {option: _option(record, option) for option in differing}
-            own.append(variant_name(record.key.model, changed, record.variant["position"]))
+            changed = {option: _option(record, option) for option in record.protocol_modified if option in differing}
+            own.append(
+                variant_name(record.key.model, record.variant["differences"] | changed, record.variant["position"])
+            )
         for record, name in zip(same, own, strict=True):
             names[_row_key(record)] = name if own.count(name) == 1 else f"{name} #{record.key.hash}"
     return names

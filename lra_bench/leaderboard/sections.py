@@ -44,7 +44,8 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
         title += f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
         title += SECTION_TITLES[first["section"]]
         context, parts = long_context(rows, units=not short)
-        columns = registry.pick(registry.LONG, registry.LONG_TERMINAL if short else registry.LONG_TEXT)
+        names = dict.fromkeys((*(registry.LONG_TERMINAL if short else ()), *registry.LONG_TEXT))
+        columns = registry.pick(registry.LONG, names)
         if short and context.metric:
             title += f" · {'accuracy in %' if context.unit == '%' else context.unit}"
             floors = {score(row["floor"], context.metric) for row in rows if row["floor"] is not None}

@@ -57,7 +57,7 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
     bits = ", ".join(label for label, members in shown.items() if members[0]["metric"] == "bits_per_character")
     units = f"accuracy in %{f', {bits} in bits per character' if bits else ''}"
     signs = f"(n): only n seeds, fewer than {MIN_SEEDS}, so not ranked."
-    counts = ", ".join(f"{name} ({count} rows)" for name, count in others.items())
+    counts = ", ".join(f"{name} ({count} row{'s' * (count > 1)})" for name, count in others.items())
     notes = [
         f"{OWN} your rows ({AT_FLOOR}: at or below the floor). {signs}" if mixed else signs,
         "One task with intervals, comparisons and costs: lra-bench leaderboard --task TASK",

@@ -153,11 +153,9 @@ def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> 
 
 def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
     """Return the rows with the types declared by the columns."""
-    import pandas as pd
-
     declared = {str(name): find_column(columns, str(name)) for name in rows}
     types = {name: column.dtype for name, column in declared.items() if column and column.dtype}
-    return rows.assign(**{name: pd.to_numeric(rows[name]).astype(dtype) for name, dtype in types.items()})
+    return rows.astype(types).copy()  # without the copy, pandas warns that the frame is fragmented
 
 
 def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:

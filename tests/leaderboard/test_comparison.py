@@ -261,7 +261,9 @@ def test_lower_bits_per_character_are_better(tmp_path: Path) -> None:
     ("text", "name"),
     [
         ("transformer", "transformer"),
-        ("transformer train.steps", "transformer · train.steps"),
+        ("transformer train.steps", "transformer · train.steps=500"),
+        ("transformer · train.steps=500", "transformer · train.steps=500"),
+        ("transformer steps=500", "transformer · train.steps=500"),
         ("performer · features=64 · rope", "performer · features=64 · rope"),
         ("rope, performer features=64", "performer · features=64 · rope"),
         ("performer features=64", "performer · features=64 · rope"),

@@ -86,10 +86,13 @@ def test_readable_formats_contain_the_same_numbers(layout: str, tables: dict[str
     found = {name: export.render(tables[layout], name, 2000, layout) for name in ("terminal", "markdown", "latex")}
     note = sorted(numbers(find_layout(layout).note))
     found["latex"] = re.sub(r".*, continued\..*", "", found["latex"])  # captions repeat the title
-    expected = sorted(numbers(found["terminal"]))
+    expected = sorted(numbers(found["markdown"]))
     assert len(expected) > 30
-    for name in ("markdown", "latex"):
-        assert sorted(numbers(found[name])) == sorted([*expected, *note]), name
+    assert sorted(numbers(found["latex"])) == expected
+    # The tables of one task state the floor once, in their title.
+    assert {*numbers(found["terminal"]), *note} == set(expected)
+    if layout != "long":
+        assert sorted([*numbers(found["terminal"]), *note]) == expected
 
 
 def test_best_scores_are_bold_and_scores_at_the_floor_are_marked() -> None:
@@ -101,7 +104,7 @@ def test_best_scores_are_bold_and_scores_at_the_floor_are_marked() -> None:
     assert re.findall(r"textbf\{([\d.]+)", text) == ["51.0", "50.0"]
     assert re.findall(r"\*\*([\d.]+)", export.render(frame, "markdown")) == ["51.0", "50.0"]
     assert r"\textcolor{gray}{31.0 \% (30.0, 31.0, 32.0) " in text
-    assert "31.0 % (30.0, 31.0, 32.0) °" in export.render(frame, "terminal", 300)
+    assert "31.0 (30.0, 31.0, 32.0) °" in export.render(frame, "terminal", 300)
     assert "| 31.0 % (30.0, 31.0, 32.0) ° " in export.render(frame, "markdown")
     assert json.loads(export.render(frame, "json"))[2]["learned"] == 0
 

@@ -152,7 +152,7 @@ def test_versions_of_a_protocol_are_never_ranked_together(tmp_path: Path, comman
     with pytest.raises(UserError, match="small-v3: no record of that protocol"):
         select(records, protocol="small-v3")
     code, out, _ = command(tmp_path, "leaderboard", "--protocol", "small")
-    assert code == 0 and "listops · small-v2" in out and "listops · small\n" in out.replace(" \n", "\n")
+    assert code == 0 and "listops · small-v2 · " in out and "listops · small · " in out
     code, out, _ = command(tmp_path, "compare", "performer", "local", "--protocol", "small")
     assert code == 2
 

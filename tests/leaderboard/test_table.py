@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -42,10 +43,11 @@ def row(frame: pd.DataFrame, variant: str, **where: object) -> pd.Series:
 
 
 def test_rows_on_partial_or_lossy_data_are_ranked_separately() -> None:
-    whole = make_record("local", accuracy=0.3)
-    part = make_record("transformer", accuracy=0.4, hash="00000001")
-    part.data |= {"partial": "4,000 of 50,000 train rows", "lossy": "JPEG"}
-    frame = leaderboard([whole, part])
+    whole = [make_record("local", seed=seed, accuracy=0.3) for seed in range(3)]
+    part = [make_record("transformer", seed=seed, accuracy=0.4, hash="00000001") for seed in range(3)]
+    for record in part:
+        record.data |= {"partial": "4,000 of 50,000 train rows", "lossy": "JPEG"}
+    frame = leaderboard([*whole, *part])
     assert list(frame["data_lacks"]) == ["", "4,000 of 50,000 train rows; JPEG"]
     assert list(frame["rank"]) == [1, 1]
     for format in ("terminal", "markdown", "csv", "json"):
@@ -115,11 +117,15 @@ def test_intervals_of_accuracies_are_within_0_and_1() -> None:
     assert wide["low"] < wide["score"] < wide["high"] == 1.0
 
 
-def test_only_rows_that_clear_the_floor_show_a_rank() -> None:
-    frame = leaderboard([make_record("local", accuracy=0.5), make_record("performer", accuracy=0.3)])
-    assert list(frame["rank"]) == [1, 2] and list(frame["clears_floor"]) == [True, False]
+def test_only_rows_with_three_seeds_that_clear_the_floor_show_a_rank() -> None:
+    few = [make_record("linear", seed=seed, accuracy=0.6) for seed in range(2)]
+    enough = [make_record(m, seed=s, accuracy=x) for m, x in (("local", 0.5), ("performer", 0.3)) for s in range(3)]
+    frame = leaderboard([*few, *enough])
+    assert list(frame["variant"]) == ["linear", "local", "performer"]
+    assert [None if pd.isna(rank) else rank for rank in frame["rank"]] == [None, 1, 2]
+    assert list(frame["clears_floor"]) == [True, True, False]
     lines = [line for line in export.render(frame, "markdown").splitlines() if re.match(r"\| *1? *\| [lp]", line)]
-    assert [line.split("|")[1].strip() for line in lines] == ["1", ""]
+    assert [line.split("|")[1].strip() for line in lines] == ["", "1", ""]
 
 
 def test_variants_of_a_model_have_separate_rows() -> None:
@@ -133,9 +139,12 @@ def test_rows_with_equal_names_show_their_hash() -> None:
 
 
 def test_a_modified_protocol_is_ranked_separately_and_not_comparable() -> None:
-    frame = leaderboard(board())
+    single = [record for record in board() if record.key.hash in ("ffff0000", "eeee0000")]
+    more = [replace(record, key=replace(record.key, seed=seed)) for record in single for seed in (1, 2)]
+    frame = leaderboard([*board(), *more])
     modified = row(frame, "transformer", section="modified")
     assert (modified["rank"], modified["comparable"], modified["modified"]) == (1, False, "train.steps")
+    assert modified["modified_values"] == "train.steps=500"
     ranked = frame[frame["section"] == "ranked"]
     assert list(ranked["rank"].dropna()) == [1, 2, 3, 4, 5]
     assert ranked.iloc[0]["variant"] == "transformer" and ranked.iloc[0]["score"] < modified["score"]
@@ -143,17 +152,26 @@ def test_a_modified_protocol_is_ranked_separately_and_not_comparable() -> None:
 
 
 def test_protocols_tasks_and_versions_have_separate_rankings() -> None:
-    newer = make_record(hash="bbbb0000", accuracy=0.4)
-    assert newer.data is not None
-    newer.data["version"] = "2"
-    records = [make_record(accuracy=0.1), make_record(protocol="small", accuracy=0.2), make_record(task="text"), newer]
+    cells = (
+        {"accuracy": 0.1},
+        {"protocol": "small", "accuracy": 0.2},
+        {"task": "text"},
+        {"hash": "b", "accuracy": 0.4},
+    )
+    records = [make_record(seed=seed, **cell) for cell in cells for seed in range(3)]
+    for newer in records[-3:]:
+        assert newer.data is not None
+        newer.data["version"] = "2"
     assert list(leaderboard(records)["rank"]) == [1, 1, 1, 1]
     assert list(leaderboard(records, protocol="small")["protocol"]) == ["small"]
 
 
 def test_scores_are_ranked_across_hardware_and_speed_within_hardware() -> None:
     records = [
-        make_record(model, hardware=hardware) for model in ("transformer", "local") for hardware in ("cpu-a-2t", "h200")
+        make_record(model, hardware=hardware, seed=seed)
+        for model in ("transformer", "local")
+        for hardware in ("cpu-a-2t", "h200")
+        for seed in range(3)
     ]
     frame = leaderboard(records)
     assert sorted(frame["rank"]) == [1, 1, 3, 3]
@@ -255,12 +273,18 @@ def test_a_table_of_failures_shows_their_status(status: str) -> None:
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 100, 150, 300])
-def test_terminal_output_fits_the_width_and_contains_all_columns(width: int) -> None:
+def test_terminal_output_fits_the_width_and_names_the_columns_left_out(width: int) -> None:
     text = export.render(leaderboard(board()), "terminal", width)
     assert max(len(line) for line in text.splitlines()) <= width
     words = " ".join(text.split())
-    for cell in ("(36.2,", "1,374", "train.steps", "8192", "16,667", "33.5 %"):
-        assert cell in words
+    assert "continued" not in text and "floor 33.5 (root operator and digits)" in words
+    left_out = words.partition("Left out: ")[2]
+    for heading, cell in {"score": "(36.2,", "RSS growth": "1,374", "modified": "train.steps=500"}.items():
+        assert cell in words or heading in left_out
+    assert bool(left_out) == (60 <= width < 300)
+    costs = export.render(leaderboard(board()), "terminal", width, columns=["RSS", "modified", "floor"])
+    for cell in ("882", "train.steps=500", "33.5 %"):
+        assert cell in " ".join(costs.split())
 
 
 def test_csv_and_json_contain_unrounded_values() -> None:
@@ -309,7 +333,7 @@ def test_an_unwritable_folder_raises_a_user_error(tmp_path: Path) -> None:
 
 def test_row_for_contains_interval_floors_and_status() -> None:
     text = export.row_for(make_record(accuracy=0.3815), width=120)
-    assert "38.1 % [36.0, 40.3]" in text or "38.2 % [36.0, 40.3]" in text
+    assert "38.1 [36.0, 40.3]" in text or "38.2 [36.0, 40.3]" in text
     assert "root operator 32.0 %" in text and "majority 17.1 %" in text
     assert "rank" not in text
     failed = export.row_for(make_record(status="diverged", reason="loss nan at step 3"), width=120)
