@@ -46,12 +46,12 @@ LAYOUTS = {
         "Score with its 95 % confidence interval: over test examples with one seed, over seeds with five or more; "
         "with two to four seeds, or if the seeds lie on two levels, the scores of the seeds are shown instead. The "
         "floor is the strongest baseline without a model on the same examples. A seed has learned if its score "
-        "exceeds the floor by more than its interval; ° marks rows without such a seed. Rows that exceed the floor "
-        "in every seed have a rank. Bold: the best of at least three seeds, and rows not shown to be worse. Each row "
-        "is compared with the reference row on the same test examples, with Holm's correction. The source names the "
-        "reference board that a row belongs to; rows without one are your own. Speed and memory are those of the "
-        "named hardware and sequence length. Comparable with transformer: protocol unmodified and body parameters "
-        "within 10 % of the transformer's.",
+        "exceeds the floor by more than its interval; ° marks rows without such a seed. Rows with three or more seeds "
+        "that exceed the floor in every seed have a rank. Bold: the best of at least three seeds, and rows not shown "
+        "to be worse. Each row is compared with the reference row on the same test examples, with Holm's correction. "
+        "The source names the reference board that a row belongs to; rows without one are your own. Speed and memory "
+        "are those of the named hardware and sequence length. Comparable with transformer: protocol unmodified and "
+        "body parameters within 10 % of the transformer's.",
     ),
     "wide": Layout(
         overview,

@@ -45,6 +45,7 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
     mixed = len({bool(row["reference"]) for row in rows}) > 1
     rankings: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
+        row["variant"] = f"{OWN if mixed and not row['reference'] else ''}{row['variant']}"
         rankings.setdefault((row["protocol"], row["task"], row["task_version"], row["data_lacks"]), []).append(row)
     shown: dict[str, Sequence[Row]] = {}
     others: Counter[str] = Counter()
@@ -54,26 +55,28 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
             shown[label if label not in shown else f"{label}, {' '.join(filter(None, data))}"] = members
         else:
             others[name] += len(members)
-    bits = ", ".join(label for label, members in shown.items() if members[0]["metric"] == "bits_per_character")
+    # Tasks with rows of the user's are first, so that they are not among those left out.
+    shown = dict(sorted(shown.items(), key=lambda item: all(row["reference"] for row in item[1])))
+    bits = ", ".join(dict.fromkeys(row["task"] for row in rows if row["metric"] == "bits_per_character"))
     units = f"accuracy in %{f', {bits} in bits per character' if bits else ''}"
     signs = f"(n): only n seeds, fewer than {MIN_SEEDS}, so not ranked."
     counts = ", ".join(f"{name} ({count} row{'s' * (count > 1)})" for name, count in others.items())
     notes = [
         f"{OWN} your rows ({AT_FLOOR}: at or below the floor). {signs}" if mixed else signs,
-        "One task with intervals, comparisons and costs: lra-bench leaderboard --task TASK",
+        "One task with intervals and comparisons: lra-bench leaderboard --task TASK",
         f"Other protocols: {counts}; --protocol NAME shows one." if counts else "",
         hidden,
     ]
-    head = wrap(f"Best rows above the floor · protocol {protocol} · {units}", width)
+    head = [*wrap(f"Best rows of each task · protocol {protocol} · {units}", width), ""]
     ends = [line for note in notes for line in wrap(note, width)]
-    room = MOST_LINES - len(head) - len(ends) - 2
+    room = MOST_LINES - len(head) - len(ends) - 1
     for most in range(MOST_ROWS, 0, -1):
         tasks = _tasks(shown, most, width)
         if sum(map(len, tasks)) <= room:
             break
     while sum(map(len, tasks)) > room:
-        tasks = [*tasks[:-2], [f"… and {len(shown) - len(tasks) + 2} more tasks"]]
-    return "\n".join([*head, "", *(line for task in tasks for line in task), "", *ends]) + "\n"
+        tasks = [*tasks[:-2], [f"… and {len(shown) - len(tasks) + 3} more tasks"]]
+    return "\n".join([*head, *(line for task in tasks for line in task), "", *ends]) + "\n"
 
 
 def best_rows(rows: Sequence[Row], most_own: int = MOST_ROWS, most: int = MOST_ROWS) -> tuple[list[int], list[int]]:
@@ -81,26 +84,26 @@ def best_rows(rows: Sequence[Row], most_own: int = MOST_ROWS, most: int = MOST_R
 
     Args:
         rows: The rows of one ranking, best score first.
-        most_own: Largest number of the user's rows; there are none if all rows are the user's.
+        most_own: Largest number of the user's rows.
         most: Largest number of rows above the floor.
     """
     above = [place for place, row in enumerate(rows) if row["clears_floor"]]
     best = sorted(above, key=lambda place: rows[place]["rank"] is None)[:most]
     own = [place for place, row in enumerate(rows) if not row["reference"] and place not in best]
-    return best, own[:most_own] if any(row["reference"] for row in rows) else []
+    return best, own[:most_own]
 
 
 def _tasks(shown: Mapping[str, Sequence[Row]], most: int, width: int) -> list[list[str]]:
-    """Return the lines of each task."""
+    """Return a heading and the lines of each task."""
     floors = {}
     for label, rows in shown.items():
         known = [row["floor"] for row in rows if row["floor"] is not None]
         floors[label] = "–".join(dict.fromkeys(numbers((min(known), max(known)), rows[0]["metric"]))) if known else ""
-    widest, floor_width = max(map(len, shown)), max(map(len, floors.values()))
-    tasks = []
+    widest, floor_width = max(map(len, shown)), max(5, *map(len, floors.values()))
+    tasks = [[f"{'task':<{widest}}  {'floor':>{floor_width}}  best rows above the floor"]]
     for label, rows in shown.items():
         best, own = best_rows(rows, most, most)
-        texts = [", ".join(_entry(rows, place) for place in places) for places in (best, own)]
+        texts = [", ".join(_entry(rows[place]) for place in places) for places in (best, own)]
         text = " … ".join(filter(None, (texts[0] or "none", texts[1])))
         start = f"{label:<{widest}}  {floors[label]:>{floor_width}}  "
         lines = wrap(text, max(width - len(start), MOST_CHARACTERS), break_long_words=False)
@@ -108,13 +111,11 @@ def _tasks(shown: Mapping[str, Sequence[Row]], most: int, width: int) -> list[li
     return [[line.replace(SPACE, " ") for line in task] for task in tasks]
 
 
-def _entry(rows: Sequence[Row], place: int) -> str:
+def _entry(row: Row) -> str:
     """Return the name of a row and its score or status, without spaces at which a line may be broken."""
-    row = rows[place]
-    mark = OWN if not row["reference"] and any(each["reference"] for each in rows) else ""
     name = row["variant"]
     name = name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…"
     cell = score_of_seeds(row, Context(metric=row["metric"]))
     few = f"({row['seeds']})" if row["seeds"] < MIN_SEEDS and cell else ""
     text = " ".join(filter(None, (cell.text or row["statuses"], few, AT_FLOOR if cell.at_floor else "")))
-    return f"{mark}{name} {text}".replace(" ", SPACE)
+    return f"{name} {text}".replace(" ", SPACE)

@@ -33,12 +33,14 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
 
     stream = StringIO()
     console = Console(file=stream, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-    left_out: dict[str, None] = {}
+    left_out: list[str] = []
+    printed: set[str] = set()
     for section in sections:
         widths = {str(name): _width(section, str(name)) for name in section.table.columns}
         if section.optional and width >= NARROW:
             shown = _fitting(widths, width)
-            left_out |= dict.fromkeys(name for name in widths if name not in shown)
+            left_out += [name for name in widths if name not in (*shown, *left_out)]
+            printed.update(shown)
             section = replace(section, table=section.table[shown])
         if width < NARROW:
             _print_list(console, section)
@@ -49,8 +51,8 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
                 _print_table(console, section, f"{section.title}, continued", part)
         if section.remark:
             console.print(Text(f"{section.remark}\n"))
-    if left_out and note:
-        console.print(Text(f"Left out: {', '.join(left_out)}. {note}"))
+    if note and (never := [name for name in left_out if name not in printed]):
+        console.print(Text(f"Left out: {', '.join(never)}. {note}"))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
 
 
