@@ -204,7 +204,8 @@ def test_commands_show_the_reference_next_to_the_results(tmp_path, forks):
     arguments = [text for text in CELL if not text.startswith("measure")]
     done = forks.command(folder, "bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
     table = done.stdout.partition("Compared with the reference boards")[2]
-    assert "transformer  reference board" in table and "performer" in table.partition("Next:")[0]
+    scores = table.partition("Next steps:")[0]
+    assert " transformer " in scores and "*performer" in scores and "* your rows." in scores
     again = forks.command(folder, "bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
     assert "measured here on" in again.stderr and "--rerun all measures it again" in again.stderr
     assert (
