@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
-from ..kernels.linear import full_precision
+from ..kernels.recurrent import recurrent
 from ..mixer import Context
 from .recurrence import Recurrence, reverse
 
@@ -53,13 +52,13 @@ class Network(Recurrence):
         """Run the network in each direction and project the outputs."""
         if context.padding is not None:
             x = context.padding.zero(x)
-        with _without_cpu_float16(x):
-            if self.causal:
-                h, state = self.read(x, context)
-                context = self.remember(context, state=state)
-            else:
-                forward, backward = self.networks
-                h = torch.cat((forward(x)[0], reverse(backward(reverse(x, context.padding))[0], context.padding)), -1)
+        if self.causal:
+            h, state = self.read(x, context)
+            context = self.remember(context, state=state)
+        else:
+            forward, backward = self.networks
+            reversed_h, _ = recurrent(backward, reverse(x, context.padding))
+            h = torch.cat((recurrent(forward, x)[0], reverse(reversed_h, context.padding)), -1)
         return self.finish(h), context
 
     def read(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
@@ -70,12 +69,12 @@ class Network(Recurrence):
             before = x.new_zeros(x.shape[0], self.parts, self.hidden)
         parts = tuple(part[None].contiguous().to(x.dtype) for part in before.unbind(1))
         if context.padding is None:
-            h, after = network(x, parts if self.parts > 1 else parts[0])
+            h, after = recurrent(network, x, parts if self.parts > 1 else parts[0])
             return h, torch.cat(after if self.parts > 1 else (after,)).transpose(0, 1)
         # Packed sequences end at their lengths. An empty one is read with length 1, and its state is restored below.
         lengths = context.padding.lengths_on_host().clamp(min=1)
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        outputs, after = network(packed, parts if self.parts > 1 else parts[0])
+        outputs, after = recurrent(network, packed, parts if self.parts > 1 else parts[0])
         h, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True, total_length=x.shape[1])
         state = torch.cat(after if self.parts > 1 else (after,)).transpose(0, 1)
         return h, torch.where((context.padding.lengths > 0)[:, None, None], state, before.to(state.dtype))
@@ -84,15 +83,6 @@ class Network(Recurrence):
     def parts(self) -> int:
         """Number of vectors in a state: 2 for an LSTM (h and c), 1 for a GRU."""
         return 2 if issubclass(self.cell, nn.LSTM) else 1
-
-
-def _without_cpu_float16(x: Tensor) -> AbstractContextManager[Any]:
-    """Return a context in which torch's networks support x.
-
-    On CPU they support float16 for some sizes only, so float16 autocast is disabled there.
-    """
-    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
-    return full_precision(x) if half and x.device.type == "cpu" else nullcontext()
 
 
 def draw_gates(network: nn.RNNBase) -> None:

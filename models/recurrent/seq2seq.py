@@ -12,6 +12,7 @@ from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 from ..embedding import DEVIATION, embedding
 from ..feedforward import linear
 from ..kernels.dropout import Dropout
+from ..kernels.recurrent import recurrent
 from ..mixer import Padding
 from ..readout import Head
 from .lstm import open_forget_gates
@@ -107,7 +108,7 @@ class Seq2Seq(nn.Module):
             attended = (self.attend(states, state, Padding.from_lengths(lengths, states.shape[1])),)
         symbol = self.symbol.to(states.dtype).expand(len(states), -1)
         before = (state[None], cells[None]) if cells is not None else state[None]
-        after, _ = self.decoder(torch.cat((symbol, *attended), -1)[:, None], before)
+        after, _ = recurrent(self.decoder, torch.cat((symbol, *attended), -1)[:, None], before)
         return Output(self.head(self.drop(torch.cat((after[:, 0], *attended), -1))))
 
     def encode(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -117,7 +118,7 @@ class Seq2Seq(nn.Module):
         their cells (B, S), otherwise None.
         """
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        packed_states, ends = self.encoder(packed)
+        packed_states, ends = recurrent(self.encoder, packed)
         states, _ = nn.utils.rnn.pad_packed_sequence(packed_states, batch_first=True, total_length=x.shape[1])
         last, cells = (torch.cat((end[-2], end[-1]), -1) for end in (ends if self.cell == "lstm" else (ends, ends)))
         return states, last, cells if self.cell == "lstm" else None

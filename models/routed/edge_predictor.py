@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..kernels.devices import uses_gpu_form
+from ..kernels.recurrent import recurrent
 from ..kernels.sorting import take
 
 CHUNK = 64
@@ -65,7 +66,7 @@ class EdgePredictor(nn.Module):
         current, inputs = self._visited(nodes, begin, chosen)
         log_probabilities, size = [], _chunk(nodes)
         for part in zip(*(x.split(size, 1) for x in (inputs, current, chosen)), strict=True):
-            states = self.lstm(part[0].flatten(0, 1))[0]
+            states = recurrent(self.lstm, part[0].flatten(0, 1))[0]
             flat = states.reshape(len(nodes), -1, nodes.shape[-1]), part[1].flatten(1), part[2].flatten(1)
             for chunk in zip(*(x.split(size, 1) for x in flat), strict=True):
                 log_probabilities.append(checkpoint(self._score, nodes, *chunk, valid, use_reentrant=False))
@@ -79,7 +80,7 @@ class EdgePredictor(nn.Module):
         state, current, inputs = None, *self._begin(nodes, begin, walks)
         chosen = []
         for draw in draws.expand(batch, -1, -1).split(1, -1):
-            out, state = self.lstm(inputs.flatten(0, 1)[:, None], state)
+            out, state = recurrent(self.lstm, inputs.flatten(0, 1)[:, None], state)
             cdf = self._logits(nodes, out.view(batch, walks, -1), current, valid).softmax(-1).cumsum(-1)
             current = torch.searchsorted(cdf, draw.to(cdf.dtype).contiguous(), right=True).minimum(last)[..., 0]
             inputs = _gather(nodes, current)
