@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lra_bench.profiling.timing import Step, collector_off, warm_up
-from lra_bench.profiling.worker import run_job
+from lra_bench.profiling.worker import run_jobs
 from lra_bench.records.status import status_of
 from lra_bench.runtime.memory import peak_memory
 
@@ -85,4 +85,4 @@ def peak(step: Step) -> int | None:
 
 
 if __name__ == "__main__":
-    run_job(results)
+    run_jobs(results)

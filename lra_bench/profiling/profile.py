@@ -1,4 +1,4 @@
-"""The step benchmark: speed, memory, FLOPs and energy of a model at increasing lengths, each in a fresh process."""
+"""The step benchmark: speed, memory, FLOPs and energy of a model at increasing lengths, in separate processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 from .scaling import growth, too_slow
 from .speed_point import add_flops, unmeasured
 from .state import measure_state
-from .worker_pool import run_worker
+from .worker_pool import JobWorkers
 
 MODES = ("inference", "train")
 LENGTHS = {"cpu": (1024, 2048, 4096, 8192, 16384), "cuda": (1024, 2048, 3072, 4096, 8192, 16384)}
@@ -38,8 +38,9 @@ def profile(
 ) -> dict[str, Any]:
     """Measure the sections ``speed``, ``growth``, ``state``, ``flops`` and ``energy`` of a composed configuration.
 
-    Lengths and batch size come from ``config.measure``; by default they depend on the device. Each length runs in a
-    separate process, inference and training sequentially. If a mode fails at a length, its entry has status and reason,
+    Lengths and batch size come from ``config.measure``; by default they depend on the device. On a CPU one process
+    times all lengths and another one measures their memory; on CUDA, or with compiled code, each length has a process
+    of its own. Inference and training run sequentially. If a mode fails at a length, its entry has status and reason,
     and longer lengths are not measured. The status is ``timeout`` if the minimum number of steps takes more than
     ``limit_seconds``, measured or predicted from the growth between the two previous lengths. If ``hardware`` uses
     several training processes, nothing is measured and a message gives the reason: a step of a single process does not
@@ -63,7 +64,9 @@ def profile(
     if kind == "cuda":
         torch.cuda.empty_cache()
     modes: Sequence[str] = MODES
-    with bar(len(lengths), "Measuring speed and memory", unit="lengths") as advance:
+    # On CUDA, and with compiled code, a length would depend on the caches that the one before it has filled.
+    reused = kind == "cpu" and not hardware.compile
+    with JobWorkers(reused) as workers, bar(len(lengths), "Measuring speed and memory", unit="lengths") as advance:
         for length in lengths:
             entries = [
                 unmeasured(mode, length, batch_size, "timeout", reason)
@@ -83,7 +86,7 @@ def profile(
                 "energy": measure.energy and length == lengths[0],
             }
             if job["modes"]:
-                answers, ending = run_worker(job, _timeout(job, hardware), KEEP_FREED_MEMORY)
+                answers, ending = workers.run(job, _timeout(job, hardware), KEEP_FREED_MEMORY)
                 entries += _completed([answer["speed"] for answer in answers if "speed" in answer], job, ending)
                 for section, unknown in (("flops", _unknown_flops), ("energy", _unknown_energy)):
                     if job[section]:
@@ -92,7 +95,7 @@ def profile(
                 _fill_in_flops(entries, answers, found["flops"])
             found["speed"] += entries
             if kind == "cpu":
-                _fill_in_memory(entries, job, hardware)
+                _fill_in_memory(workers, entries, job, hardware)
             modes = [entry["mode"] for entry in entries if entry["status"] == "ok"]
             advance(1)
     found["speed"].sort(key=lambda entry: (MODES.index(entry["mode"]), entry["length"]))
@@ -100,7 +103,7 @@ def profile(
     return found
 
 
-def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware: Hardware) -> None:
+def _fill_in_memory(workers: JobWorkers, entries: list[SpeedPoint], job: Mapping[str, Any], hardware: Hardware) -> None:
     """Measure the peak resident memory of the timed modes, in a process whose allocator returns freed memory.
 
     By default glibc keeps and splits freed blocks, so that resident memory grows with the number of allocations to many
@@ -113,7 +116,7 @@ def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware:
         return
     extras = dict.fromkeys(("flops", "step_flops", "energy"), False)
     request = {**job, **extras, "modes": list(timed), "memory_only": True}
-    answers, _ = run_worker(request, _timeout(request, hardware), RETURN_FREED_MEMORY)
+    answers, _ = workers.run(request, _timeout(request, hardware), RETURN_FREED_MEMORY)
     for answer in answers:
         if "memory" in answer:
             mode, measured = answer["memory"]

@@ -1,17 +1,18 @@
-"""Measure one model at one length in a separate process: ``python -m lra_bench.profiling.worker``.
+"""Measure one model at one length after the other in a separate process: ``python -m lra_bench.profiling.worker``.
 
-Reads a job as JSON from stdin and appends one JSON line per result to the file that the job names, so that results are
-preserved if the kernel kills this process because memory runs out.
+Reads jobs from stdin, one JSON object per line, and writes one line per result to stdout, so that results are preserved
+if the kernel kills this process because memory runs out.
 """
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict
@@ -20,11 +21,12 @@ from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.garbage import skip_final_collection
 from lra_bench.runtime.hardware import resolve
-from lra_bench.runtime.memory import PeakMemory
+from lra_bench.runtime.memory import PeakMemory, hand_back
 from lra_bench.runtime.subprocesses import end_with_parent, set_kill_preference
 
 from .bench import Bench, model_at, spec_of, step_flops
 from .flops import Flops, count_flops
+from .idle_threads import wait_for_idle_threads
 from .peak_matmul import peak_matmul_flops
 from .speed_point import unmeasured
 from .synthetic import spec_at, synthetic_batch
@@ -89,15 +91,32 @@ def prepare_process() -> None:
     set_kill_preference(1000)
 
 
-def run_job(results: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
-    """Read a job from stdin and append each of ``results(job)`` to the file ``job["answers"]``, as JSON lines."""
+def serve(answers: Callable[[IO[str]], Iterator[Any]]) -> None:
+    """Write each of ``answers(stdin)`` to stdout, as JSON lines, until stdin ends.
+
+    Output of models is redirected to stderr, because stdout is for answers.
+    """
     prepare_process()
     skip_final_collection()
-    job = json.load(sys.stdin)
-    with Path(job["answers"]).open("a", encoding="utf-8") as answers:
-        for result in results(job):
-            print(json.dumps(result), file=answers, flush=True)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        for answer in answers(sys.stdin):
+            print(json.dumps(answer), file=channel, flush=True)
+
+
+def run_jobs(results: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
+    """Read jobs from stdin and answer each with its ``results``, followed by null."""
+
+    def answers(jobs: IO[str]) -> Iterator[dict[str, Any] | None]:
+        for job in jobs:
+            yield from results(json.loads(job))
+            gc.collect()
+            hand_back()
+            wait_for_idle_threads()  # another process is measured next
+            yield None
+
+    serve(answers)
 
 
 if __name__ == "__main__":
-    run_job(results)
+    run_jobs(results)

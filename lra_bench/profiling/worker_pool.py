@@ -1,4 +1,4 @@
-"""Worker processes for measurements: one that runs a single job, one that answers commands, and a pool of these."""
+"""Worker processes for measurements: those that run jobs, one that answers commands, and a pool of these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from lra_bench.runtime.subprocesses import environment
@@ -37,20 +36,24 @@ class WorkerProcess:
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", prefix="lra-bench-")  # noqa: SIM115
         self._process = _start(module, variables, stdout=subprocess.PIPE, stderr=self._errors)
         self._buffer = b""
+        self.send_job(job)
+
+    def send_job(self, job: Mapping[str, Any]) -> None:
+        """Send a job, whose results are received as answers."""
         self._write(job)
 
     def send(self, command: str, **arguments: Any) -> None:
         """Send a command without waiting for its answer."""
         self._write({"command": command, **arguments})
 
-    def receive(self, timeout: float) -> dict[str, Any]:
+    def receive(self, timeout: float, since: float | None = None) -> dict[str, Any]:
         """Wait for the answer to the oldest unanswered command.
 
-        Raises ``WorkerEnded`` if the process has ended or there is no answer within ``timeout`` seconds; the process is
-        then killed.
+        Raises ``WorkerEnded`` if the process has ended or there is no answer within ``timeout`` seconds, counted from
+        ``since`` on the monotonic clock, by default from now; the process is then killed.
         """
         assert self._process.stdout is not None
-        deadline, stream = time.monotonic() + timeout, self._process.stdout.fileno()
+        deadline, stream = (since or time.monotonic()) + timeout, self._process.stdout.fileno()
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             late = left <= 0 or not select.select([stream], [], [], left)[0]
@@ -90,32 +93,60 @@ class WorkerProcess:
         return WorkerEnded(*exit_status(self._process.returncode, late, timeout, self._errors.read()))
 
 
+class JobWorkers:
+    """Processes that run jobs: with ``reused`` one process for each set of variables, otherwise one for each job.
+
+    Use it as a context manager, which ends the processes.
+    """
+
+    def __init__(self, reused: bool, module: str = "lra_bench.profiling.worker") -> None:
+        self._reused, self._module = reused, module
+        self._idle: dict[tuple[tuple[str, str], ...], WorkerProcess] = {}
+
+    def __enter__(self) -> JobWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._idle:
+            self._idle.popitem()[1].end()
+
+    def run(
+        self, job: Mapping[str, Any], timeout_seconds: float, variables: Mapping[str, str] | None = None
+    ) -> tuple[list[dict[str, Any]], tuple[str, str]]:
+        """Run one job; return its results, and status and reason for missing results.
+
+        The process has ``variables`` added to its environment. It is killed after ``timeout_seconds``, and when this
+        method exits with an exception, such as ``KeyboardInterrupt``.
+        """
+        kind, began = tuple((variables or {}).items()), time.monotonic()
+        worker = self._idle.pop(kind, None)
+        if worker is None:
+            worker = WorkerProcess(self._module, job, variables)
+        else:
+            worker.send_job(job)
+        results: list[dict[str, Any]] = []
+        try:
+            while answer := worker.receive(timeout_seconds, began):
+                results.append(answer)
+            if self._reused:
+                self._idle[kind] = worker
+        except WorkerEnded as ended:
+            return results, (ended.status, ended.reason)
+        finally:
+            if kind not in self._idle:
+                worker.end()
+        return results, ("failed", "the process reported no result")
+
+
 def run_worker(
     job: Mapping[str, Any],
     timeout_seconds: float,
     variables: Mapping[str, str] | None = None,
     module: str = "lra_bench.profiling.worker",
 ) -> tuple[list[dict[str, Any]], tuple[str, str]]:
-    """Run one job in a fresh process; return its results, and status and reason for missing results.
-
-    ``module`` is run with ``variables`` added to its environment. The process is killed after ``timeout_seconds``, and
-    when this function exits with an exception, such as ``KeyboardInterrupt``.
-    """
-    with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
-        answers, errors = Path(folder, "answers.jsonl"), Path(folder, "errors.txt")
-        answers.touch()
-        with errors.open("w", encoding="utf-8") as stream:
-            process = _start(module, variables, stdout=stream, stderr=stream)
-            late = False
-            try:
-                process.communicate(json.dumps({**job, "answers": str(answers)}).encode(), timeout=timeout_seconds)
-            except subprocess.TimeoutExpired:
-                late = True
-            finally:
-                process.kill()
-                process.wait()
-        found = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
-        return found, exit_status(process.returncode, late, timeout_seconds, errors.read_text(encoding="utf-8"))
+    """Run one job in a fresh process of ``module``; arguments and result are those of ``JobWorkers.run``."""
+    with JobWorkers(False, module) as workers:
+        return workers.run(job, timeout_seconds, variables)
 
 
 def exit_status(returncode: int, late: bool, timeout_seconds: float, output: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from lra_bench.profiling.profile import profile
 from lra_bench.profiling.speed_point import unmeasured
 from lra_bench.profiling.steps import inference_step, train_step
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
-from lra_bench.profiling.worker_pool import run_worker
+from lra_bench.profiling.worker_pool import JobWorkers, run_worker
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
 from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
@@ -263,7 +263,7 @@ def test_energy_is_the_counter_difference_divided_by_steps() -> None:
 
 
 class Workers:
-    """Replacement for ``run_worker``: returns seconds per step by mode and length, or an exit status.
+    """Replacement for ``JobWorkers``: returns seconds per step by mode and length, or an exit status.
 
     ``jobs`` collects the timing jobs, ``memory_jobs`` lengths and modes of jobs that measure memory.
     """
@@ -272,7 +272,15 @@ class Workers:
         self.seconds, self.endings, self.jobs = seconds, endings or {}, []
         self.memory_jobs: list[tuple[int, list[str]]] = []
 
-    def __call__(
+    def __call__(self, reused: bool) -> "Workers":
+        return self
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def run(
         self, request: dict, timeout_seconds: float, variables: dict[str, str] | None = None
     ) -> tuple[list[dict], tuple[str, str]]:
         if request["memory_only"]:
@@ -300,7 +308,7 @@ def tried(workers: Workers) -> list[tuple[int, list[str]]]:
 
 
 def run_profile(workers: Workers, monkeypatch: pytest.MonkeyPatch, lengths: list[int], **options: Any) -> dict:
-    monkeypatch.setattr(profiling, "run_worker", workers)
+    monkeypatch.setattr(profiling, "JobWorkers", workers)
     return profile(config(lengths=lengths), toy.spec(), hardware(), **options)
 
 
@@ -330,7 +338,7 @@ def test_lengths_are_measured_in_increasing_order_with_progress(monkeypatch: pyt
 
 def test_flops_are_counted_only_at_the_first_length(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
-    monkeypatch.setattr(profiling, "run_worker", workers)
+    monkeypatch.setattr(profiling, "JobWorkers", workers)
     options = config(lengths=[1024, 2048])
     options.measure.flops = True
     assert profile(options, toy.spec(), hardware())["flops"] == {"length": 1024, "ceiling_per_second": 1e9}
@@ -339,7 +347,7 @@ def test_flops_are_counted_only_at_the_first_length(monkeypatch: pytest.MonkeyPa
 
 def test_sections_missing_after_a_killed_process_report_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3, {("train", 1024): ("out_of_memory", "killed")})
-    monkeypatch.setattr(profiling, "run_worker", workers)
+    monkeypatch.setattr(profiling, "JobWorkers", workers)
     options = config(lengths=[1024])
     options.measure.flops = options.measure.energy = True
     found = profile(options, toy.spec(), hardware())
@@ -350,7 +358,7 @@ def test_sections_missing_after_a_killed_process_report_the_reason(monkeypatch: 
 
 def test_lengths_and_batch_size_default_to_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
-    monkeypatch.setattr(profiling, "run_worker", workers)
+    monkeypatch.setattr(profiling, "JobWorkers", workers)
     options = config()
     options.measure.speed_batch_size = None
     profile(options, toy.spec(), hardware())
@@ -395,7 +403,7 @@ def test_length_predicted_to_be_too_slow_is_not_tried(monkeypatch: pytest.Monkey
 def test_worker_process_measures_one_job() -> None:
     request = {**job(length=64), "modes": ["train"], "step_flops": True}
     request["config"]["measure"]["speed_seconds"] = 0.05
-    found, _ = run_worker(request, timeout_seconds=60)
+    found, _ = run_worker(request, timeout_seconds=600)
     assert [next(iter(result)) for result in found] == ["speed", "step_flops"]
     assert found[0]["speed"]["status"] == "ok"
     assert found[0]["speed"]["n"] >= timing.STEPS
@@ -429,8 +437,30 @@ def test_killed_and_hanging_processes_are_reported(
     assert ending[0] == status and reason in ending[1]
 
 
+@pytest.mark.parametrize("reused", [True, False])
+def test_process_runs_several_jobs_until_it_ends(write_module: Callable[[str], str], reused: bool) -> None:
+    program = (
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    length = json.loads(line)['length']\n"
+        "    print(json.dumps({'pid': os.getpid()}), flush=True)\n"
+        "    if length == 3: os.kill(os.getpid(), 9)\n"
+        "    print('null', flush=True)"
+    )
+    variables, found, endings = {"A": "1"}, [], []
+    with JobWorkers(reused, write_module(program)) as workers:
+        for length in (1, 2, 3, 4):
+            results, ending = workers.run({"length": length}, 600, variables)
+            found.append(results[0]["pid"])
+            endings.append(ending[0])
+        other, _ = workers.run({"length": 5}, 600, {"A": "2"})
+    assert endings == ["failed", "failed", "out_of_memory", "failed"], "results before the end of a process are kept"
+    assert (len({*found, other[0]["pid"]}) == 3) if reused else (len({*found, other[0]["pid"]}) == 5)
+    assert not any(is_running(pid) for pid in found)
+
+
 def test_process_that_cannot_start_reports_its_last_error_line() -> None:
-    _, (status, reason) = run_worker({**job(), "spec": {"grid": None, "nonsense": 1}}, timeout_seconds=60)
+    _, (status, reason) = run_worker({**job(), "spec": {"grid": None, "nonsense": 1}}, timeout_seconds=600)
     assert status == "failed"
     assert reason.startswith("TypeError: ") and "nonsense" in reason
 
@@ -525,13 +555,14 @@ def test_memory_is_predicted_by_a_power_law() -> None:
 
 def test_speed_entries_contain_flops_and_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 0.5)
-    answer = workers.__call__
+    answer = workers.run
 
     def counting(request: dict, *rest: Any) -> tuple[list[dict], tuple[str, str]]:
         found, ending = answer(request, *rest)
         return [*found, {"step_flops": {"inference": request["length"], "train": None}}], ending
 
-    monkeypatch.setattr(profiling, "run_worker", counting)
+    monkeypatch.setattr(workers, "run", counting)
+    monkeypatch.setattr(profiling, "JobWorkers", workers)
     options = config(lengths=[1024, 2048])
     options.measure.flops = True
     found = profile(options, toy.spec(), hardware())["speed"]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import IO, Any
@@ -24,7 +22,7 @@ from lra_bench.profiling.idle_threads import wait_for_idle_threads
 from lra_bench.profiling.peak_matmul import peak_matmul_flops
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
-from lra_bench.profiling.worker import prepare_process
+from lra_bench.profiling.worker import serve
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory, hand_back
@@ -173,14 +171,5 @@ def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
             yield answer
 
 
-def main() -> None:
-    """Answer commands until stdin ends. Output of models is redirected to stderr, because stdout is for answers."""
-    prepare_process()
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        for answer in answers(sys.stdin):
-            print(json.dumps(answer), file=channel, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve(answers)
