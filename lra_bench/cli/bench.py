@@ -21,6 +21,7 @@ from .options import (
     Source,
     follow_up,
     print_table,
+    program,
     relative,
     report_missing_data,
     root_of,
@@ -82,6 +83,7 @@ def bench(
         return
     absent = without_data(planned)
     report_missing_data(absent)
+    _say_destinations(planned, root, rerun)
     if submits(planned):
         _submit(planned, root, results, config_dir, rerun)
         if absent:
@@ -143,6 +145,18 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str) -> No
         say(summary(to_run, estimated))
     if most_added:
         say(f"A search whose choice is at an end of its grid adds a rate: at most {most_added} more trials.")
+
+
+def _say_destinations(planned: Any, root: Path, rerun: str) -> None:
+    """Print where the tracker copies the runs of the cells that must run, before the first of them starts."""
+    from lra_bench.grid.status import must_run
+    from lra_bench.tracking.tracker import tracker
+
+    options = [each.cell.config.tracker for each in planned if must_run(each, rerun)]
+    folder, sync = Path(relative(root)), f"{program('wandb')} sync"
+    for number, each in enumerate(options):
+        if each not in options[:number] and (line := tracker(each).destination(folder, sync)):
+            say(line)
 
 
 def _submit(planned: Any, root: Path, results: Path | None, config_dir: Path | None, rerun: str) -> None:

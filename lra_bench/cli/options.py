@@ -97,15 +97,20 @@ def report_missing_data(absent: Sequence[Planned]) -> None:
 
 
 def follow_up(command: str, results: Path | None) -> str:
-    """Return the command line of a next step, which reads the same results folder.
+    """Return the command line of a next step, which reads the same results folder."""
+    return f"{program()} {command}{f' --results {shlex.quote(str(results))}' if results else ''}"
 
-    It begins with the path of lra-bench if it was started by a path that is not on the PATH.
+
+def program(name: str = "lra-bench") -> str:
+    """Return the command that starts a program of this installation.
+
+    It is the path of the program if lra-bench was started by a path that is not on the PATH, otherwise its name.
     """
-    called, program = Path(sys.argv[0]), "lra-bench"
+    called = Path(sys.argv[0])
     found = shutil.which(called.name)
-    if called.name == program and not (found and Path(found).resolve() == called.resolve()):
-        program = relative(called.absolute())
-    return f"{program} {command}{f' --results {shlex.quote(str(results))}' if results else ''}"
+    if called.name != "lra-bench" or (found and Path(found).resolve() == called.resolve()):
+        return name
+    return relative(called.absolute().with_name(name))
 
 
 def relative(path: Path | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -26,9 +27,18 @@ if TYPE_CHECKING:
 class Tracker:
     """Interface of trackers, and the tracker of ``tracker=none``, whose methods do nothing.
 
-    A cell calls ``start``, then ``log`` after every evaluation, then ``finish``. For a stored record to which points
-    were added, ``resume`` and then ``finish`` are called.
+    A command calls ``destination`` before its first cell. A cell calls ``start``, then ``log`` after every evaluation,
+    then ``finish``. For a stored record to which points were added, ``resume`` and then ``finish`` are called.
     """
+
+    def destination(self, folder: Path, sync: str) -> str:
+        """Return a sentence that says where runs are copied to, empty if they are not copied.
+
+        Args:
+            folder: The results folder, in whose folder ``wandb`` files are stored.
+            sync: The command that uploads offline runs, without their paths.
+        """
+        return ""
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
         """Start tracking a cell; files are stored in ``folder``/wandb."""
@@ -94,6 +104,25 @@ class WandbTracker(Tracker):
         self.artifact: Any = None
         self.failed = False
         self.folder = Path()
+
+    def destination(self, folder: Path, sync: str) -> str:
+        """Return the URL of the project, or the folder of offline runs and the command that uploads them.
+
+        The server is asked for the name of the account; nothing is uploaded.
+        """
+        mode = self.mode or default_mode()
+        if mode == "disabled":
+            return ""
+        if mode == "online" and has_account():
+            try:
+                with own_folders(folder.absolute() / "wandb"):
+                    where = f"uploaded to {_project_url(self.project)}"
+            except Exception as error:
+                where = f"uploaded to the project {self.project} if its server can be reached ({first_line(error)})"
+        else:
+            runs = shlex.quote(str(folder / "wandb"))
+            where = f"stored in {runs} and not uploaded; {sync} {runs}/offline-run-* uploads them"
+        return f"W&B: runs are {where}; tracker=none turns this off."
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
         """Start a run; offline if the server cannot be reached."""
@@ -231,6 +260,17 @@ class WandbTracker(Tracker):
         for other in folder.parent.glob(f"offline-run-*-{self.run.id}"):
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
+
+
+def _project_url(project: str) -> str:
+    """Return the URL of a project of the configured account, which the server is asked for."""
+    import wandb
+
+    try:
+        url: str = wandb.Api(timeout=REACH_SECONDS).project(project).url
+        return url
+    finally:
+        end_service()
 
 
 def run_id(key: CellKey) -> str:

@@ -3,14 +3,16 @@
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from lra_bench.cli.bench import _print_defaults, _print_next_steps
+from lra_bench.cli.bench import _print_defaults, _print_next_steps, _say_destinations
 from lra_bench.cli.options import follow_up
 from lra_bench.config.hashing import HASH_VERSION
+from lra_bench.config.schema import CellConfig, TrackerOptions
 from lra_bench.grid.plan import plan
 from tests.support.command import TINY, Folder
 from tests.support.record_factory import make_record
@@ -184,14 +186,34 @@ def test_the_kept_checkpoint_scores_the_same_again(bench, forks):
 def test_the_wandb_run_is_offline_and_complete(bench):
     from tests.support.wandb_log import records as read_log
 
-    folder, _ = bench
+    folder, done = bench
     (log,) = folder.results.glob("wandb/**/*.wandb")
+    line, *others = [line for line in done.stderr.splitlines() if "W&B" in line]
+    assert f"{log.parents[1]}/offline-run-* uploads them; tracker=none" in line and not others
     summary = {}
     for entry in read_log(log):
         if entry.WhichOneof("record_type") == "summary":
             for item in entry.summary.update:
                 summary[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
     assert summary["metrics/test/accuracy"] == folder.record()["metrics"]["test"]["accuracy"]
+
+
+def test_the_destination_of_the_runs_is_printed_once_per_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def planned(status, **options):
+        return SimpleNamespace(
+            status=status, cell=SimpleNamespace(config=CellConfig(tracker=TrackerOptions(**options)))
+        )
+
+    offline = [planned("to run", mode="offline") for _ in range(2)]
+    others = [planned("to run", name="none"), planned("done", project="finished")]
+    _say_destinations([*offline, *others], tmp_path / "my results", "never")
+    runs = "'my results/wandb'"
+    assert capsys.readouterr().err == (
+        f"W&B: runs are stored in {runs} and not uploaded; wandb sync {runs}/offline-run-* uploads them; "
+        "tracker=none turns this off.\n"
+    )
 
 
 def test_a_truncated_cache_file_is_rebuilt_and_reported(bench, forks):

@@ -18,6 +18,7 @@ import pytest
 
 from lra_bench import load_records
 from lra_bench.cli import main
+from lra_bench.config.schema import TrackerOptions
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.records.upgrades import SCHEMA_VERSION
@@ -26,7 +27,7 @@ from lra_bench.tracking import reading
 from lra_bench.tracking.contents import summary
 from lra_bench.tracking.mirror import WandbTracker, run_id
 from lra_bench.tracking.reading import load_project
-from lra_bench.tracking.tracker import update
+from lra_bench.tracking.tracker import tracker, update
 from tests.support.command import TINY, Folder
 from tests.support.mirrored_runs import OFFLINE, ONLINE, PLAIN, mirror_record
 from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record, make_speed
@@ -91,6 +92,26 @@ def test_an_online_run_is_complete(server: Server, tmp_path: Path, capfd: pytest
     assert record.path is not None and artifact.state == "COMMITTED"
     names = {"seed0.json", record.artifacts["curves"]}
     assert artifact.blobs == {name: record.path.with_name(name).read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("entity", [None, "a-team"])
+def test_the_url_of_the_project_is_known_before_anything_is_uploaded(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entity: str | None
+) -> None:
+    if entity:
+        monkeypatch.setenv("WANDB_ENTITY", entity)
+    line = tracker(TrackerOptions(**ONLINE)).destination(tmp_path, "wandb sync")
+    assert f"uploaded to {server.url}/{entity or ENTITY}/{PROJECT}" in line and "tracker=none" in line
+    assert not server.runs and not any(b"mutation" in request.body for request in server.received)
+
+
+def test_the_project_is_named_if_the_server_does_not_answer(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(mirroring, "REACH_SECONDS", 1)
+    line = tracker(TrackerOptions(**ONLINE)).destination(tmp_path, "wandb sync")
+    assert f"uploaded to the project {PROJECT} if its server can be reached (" in line and "\n" not in line
 
 
 def assert_figures(run: Run, record: Record) -> None:
