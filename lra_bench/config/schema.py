@@ -201,8 +201,9 @@ class Measure:
     means none. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
     ``speed_batches`` are the batch sizes of a profile, or ``largest``; null means ``speed_batch_size`` if it is set,
     otherwise the defaults of the device. The step benchmark of a cell is warmed up for ``speed_seconds`` (by default
-    2 s), or ten steps, and timed for at least as long. ``memory_limit_gigabytes`` is the memory limit of a step, by
-    default most of the free memory of the machine, or all memory of a GPU.
+    0.5 s on a CPU and 2 s on CUDA), or ten steps, and timed for at least as long, by default 2 s.
+    ``memory_limit_gigabytes`` is the memory limit of a step, by default most of the free memory of the machine, or all
+    memory of a GPU.
     """
 
     speed_lengths: list[int] | None = None

@@ -20,7 +20,7 @@ from lra_bench.runtime.limits import TooSlow
 Step = Callable[[], object]
 
 WARM_UP_STEPS = 10
-WARM_UP_SECONDS = 2.0
+WARM_UP_SECONDS = {"cpu": 0.5, "cuda": 2.0}
 FIRST_STEPS = 2
 FIRST_STEPS_OF_DEVICE = 3
 STEPS = 20
@@ -55,9 +55,9 @@ class Timing:
 def measure(step: Step, device: torch.device, limit_seconds: float | None = None) -> Timing:
     """Warm up ``step`` and time it.
 
-    The warm-up ends after ten steps or two seconds, whichever comes first. The timing window has at least twenty steps
-    and two seconds; on a CPU, five steps suffice if one takes more than half a second. Raises ``TooSlow`` after the
-    warm-up if the minimum number of steps would exceed ``limit_seconds``.
+    The warm-up ends after ten steps or ``WARM_UP_SECONDS``, whichever comes first. The timing window has at least
+    twenty steps and two seconds; on a CPU, five steps suffice if one takes more than half a second. Raises ``TooSlow``
+    after the warm-up if the minimum number of steps would exceed ``limit_seconds``.
     """
     return time_steps(step, device, warm_up(step, device, limit_seconds=limit_seconds), limit_seconds)
 
@@ -69,14 +69,15 @@ def warm_up(
     limit_seconds: float | None = None,
     seconds: float | None = None,
 ) -> WarmUp:
-    """Run ``step`` ten times or for ``seconds``, by default two, whichever ends first.
+    """Run ``step`` ten times or for ``seconds``, by default ``WARM_UP_SECONDS``, whichever ends first.
 
     At least ``first_steps(device, compiled)`` steps are run, because a first step that allocates gigabytes of memory
     takes three times as long as later ones. They end early only if the first step exceeds ``limit_seconds`` alone.
     """
     durations: list[float] = []
+    seconds = seconds or WARM_UP_SECONDS[device.type]
     while len(durations) < first_steps(device, compiled) or (
-        len(durations) < WARM_UP_STEPS and sum(durations) < (seconds or WARM_UP_SECONDS)
+        len(durations) < WARM_UP_STEPS and sum(durations) < seconds
     ):
         durations += _host_block(step, device)
         if limit_seconds and len(durations) == 1 and durations[0] > limit_seconds:

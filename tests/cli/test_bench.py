@@ -189,7 +189,8 @@ def test_the_wandb_run_is_offline_and_complete(bench):
     folder, done = bench
     (log,) = folder.results.glob("wandb/**/*.wandb")
     line, *others = [line for line in done.stderr.splitlines() if "W&B" in line]
-    assert f"{log.parents[1]}/offline-run-* uploads them; tracker=none" in line and not others
+    runs = log.parents[1].relative_to(folder.root)
+    assert f"wandb sync {runs}/offline-run-* uploads them; tracker=none" in line and not others
     summary = {}
     for entry in read_log(log):
         if entry.WhichOneof("record_type") == "summary":

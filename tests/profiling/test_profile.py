@@ -72,7 +72,6 @@ def short_windows(monkeypatch: pytest.MonkeyPatch):
     """Shorten the warm-up and the timing window, so that jobs are fast; the number of threads is restored."""
     monkeypatch.setattr(timing, "SECONDS", 0.01)
     monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
-    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.5)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

@@ -45,10 +45,10 @@ def clock(monkeypatch: pytest.MonkeyPatch):
     ("seconds", "warm_up_steps", "n", "short"),
     [
         (0.001, 10, 2100, False),  # the warm-up ends after ten steps, the window after two seconds
-        (0.09, 10, 24, False),
-        (0.3, 7, 20, False),  # the warm-up ends after two seconds, the window after twenty steps
-        (0.49, 5, 20, False),
-        (0.6, 4, 5, True),  # five slow steps on a CPU suffice
+        (0.09, 6, 24, False),  # the warm-up ends after half a second
+        (0.3, 2, 20, False),  # the window ends after twenty steps
+        (0.49, 2, 20, False),
+        (0.6, 2, 5, True),  # five slow steps on a CPU suffice
         (30.0, 2, 5, True),
     ],
 )
@@ -71,8 +71,8 @@ def test_shorter_window_can_be_requested(clock) -> None:
 
 
 def test_warm_up_steps_are_not_part_of_the_results(clock) -> None:
-    timing = speed.measure(clock().step(1.0, 0.5, 0.01), CPU)
-    assert timing.warmup_seconds == pytest.approx(1.0 + 0.5 + 8 * 0.01)
+    timing = speed.measure(clock().step(0.3, 0.1, 0.01), CPU)
+    assert timing.warmup_seconds == pytest.approx(0.3 + 0.1 + 8 * 0.01)
     assert timing.p90_seconds == pytest.approx(0.01)
 
 
@@ -83,11 +83,11 @@ def test_first_call_that_compiles_does_not_affect_the_step_time(clock) -> None:
 
 
 def test_only_the_second_half_of_the_warm_up_determines_the_window(clock) -> None:
-    assert speed.warm_up(clock().step(*[0.1] * 5, 0.01), CPU).step_seconds == pytest.approx(0.01)
+    assert speed.warm_up(clock().step(*[0.05] * 5, 0.01), CPU).step_seconds == pytest.approx(0.01)
 
 
 def test_window_is_filled_if_steps_get_faster_after_the_warm_up(clock) -> None:
-    timing = speed.measure(clock().step(*[0.4] * 5, 0.05), CPU)
+    timing = speed.measure(clock().step(*[0.4] * 2, 0.05), CPU)
     assert timing.n * timing.median_seconds >= speed.SECONDS
     assert timing.median_seconds == pytest.approx(0.05)
 
@@ -100,8 +100,9 @@ def test_window_has_enough_steps_if_steps_get_slower(clock) -> None:
 
 def test_results_are_percentiles_of_the_window(clock) -> None:
     durations = np.random.default_rng(0).uniform(0.08, 0.12, 1000)
-    timing = speed.measure(clock().step(*durations), CPU)
-    window = durations[10 : 10 + timing.n]
+    step = clock().step(*durations)
+    timing = speed.measure(step, CPU)
+    window = durations[step.calls - timing.n : step.calls]
     assert [timing.p10_seconds, timing.median_seconds, timing.p90_seconds] == pytest.approx(
         np.percentile(window, [10, 50, 90])
     )
