@@ -18,13 +18,13 @@ GRU_TYPES = (torch.bfloat16,)
 """Types in which a GRU runs under autocast on a CPU; torch supports float16 for some sizes only."""
 
 
-def recurrent(network: nn.LSTM | nn.GRU, x: Any, state: Any = None) -> Any:
+def recurrent(network: nn.Module, x: Any, state: Any = None) -> Any:
     """Return ``network(x, state)``, in single precision if the CPU has no kernel for the type of autocast.
 
     The record then contains the name ``rnn_fp32`` in ``attention_backend``.
 
     Args:
-        network: The network.
+        network: An ``nn.LSTM`` or ``nn.GRU``.
         x: The inputs (B, N, E), or packed sequences.
         state: The initial state, None for zeros.
 
@@ -39,8 +39,8 @@ def recurrent(network: nn.LSTM | nn.GRU, x: Any, state: Any = None) -> Any:
 
 
 @attention_backend("rnn_fp32")
-def _in_single_precision(data: torch.Tensor, x: Any, network: nn.LSTM | nn.GRU, state: Any) -> Any:
+def _in_single_precision(data: torch.Tensor, x: Any, network: nn.Module, state: Any) -> Any:
     """Return ``network(x, state)`` without autocast; ``data`` is a tensor of ``x``."""
-    kind = network.weight_ih_l0.dtype
+    kind = next(network.parameters()).dtype
     with full_precision(data):
         return network(x.to(kind), tree_map_only(torch.Tensor, lambda part: part.to(kind), state))
