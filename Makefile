@@ -29,6 +29,7 @@ reads_plots := TASK PROTOCOL ARGS
 reads_data := TASK PROTOCOL ARGS
 reads_test := ARGS
 reads_test-slow := ARGS
+reads_test-long := ARGS
 GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 READ := $(foreach goal,$(GOALS),$(reads_$(goal))) PYTHON VENV
 MAKES_OWN := SHELL .SHELLFLAGS MAKE MAKEFLAGS MAKEFILES
@@ -48,7 +49,7 @@ endif
 endif
 endif
 
-.PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow check wheel clean
+.PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow test-long check wheel clean
 
 help: ## Print this list of targets
 	@echo "Variables: TASK MODEL POSITION PROTOCOL HARDWARE SEED (several values with commas), ARGS (other options), PYTHON"
@@ -100,8 +101,11 @@ test: $(INSTALLED_DEV) ## Run the fast tests; select some with ARGS="tests/proje
 
 # Tests that measure time or memory run without other tests. pytest exits with 5 if ARGS selects no test of one kind.
 test-slow: $(INSTALLED_DEV) ## Run the slow tests, which take minutes
-	"$(BIN)/pytest" -m "slow and not alone" -n 2 --dist worksteal $(ARGS) || test $$? = 5
-	"$(BIN)/pytest" -m "slow and alone" $(ARGS) || test $$? = 5
+	"$(BIN)/pytest" -m "slow and not alone and not long" -n 2 --dist worksteal $(ARGS) || test $$? = 5
+	"$(BIN)/pytest" -m "slow and alone and not long" $(ARGS) || test $$? = 5
+
+test-long: $(INSTALLED_DEV) ## Run the tests that take longer than all slow ones together
+	"$(BIN)/pytest" -m long $(ARGS)
 
 # mypy does not support package-dir of setuptools, so it checks the layout of the wheel, built from symbolic links.
 TYPED := build/typed

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,15 @@ SHARED_DATA = Path(os.environ.get("LRA_BENCH_DATA") or Path(__file__).parents[2]
 
 
 gc.disable()  # until tests are collected
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow all cases of tests marked ``one_in(n)`` but one in ``n``, chosen by a checksum of their name."""
+    for item in items:
+        marker = item.get_closest_marker("one_in")
+        if marker is not None and zlib.crc32(item.name.encode()) % marker.args[0]:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

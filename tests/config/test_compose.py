@@ -113,6 +113,7 @@ def merge_files():
     return load
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_composes(model, merge_files):
     """Compose every model by merging files, which equals Hydra for files without a defaults list in one package."""

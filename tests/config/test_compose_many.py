@@ -56,6 +56,7 @@ def same_as_hydra(overrides, load):
         assert outcome(overrides, load) == outcome(overrides)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(overrides=override_lists())
 def test_a_cell_equals_that_of_hydra(load, overrides):
@@ -116,6 +117,7 @@ def test_a_cached_plan_is_equal_and_composes_nothing(own, monkeypatch, tmp_path)
     assert calls == []
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "change",
     [

@@ -90,6 +90,7 @@ def test_wrong_options_raise_user_error(overrides, message):
         compose("model=mamba2", *overrides)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("model", ["bag_of_tokens", "seq2seq"])
 @pytest.mark.parametrize(
     "option",

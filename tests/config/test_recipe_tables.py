@@ -72,6 +72,7 @@ def test_the_page_has_values_of_every_protocol_and_task():
     assert len(VALUES) > 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["small", "lra", "lra_released"])
 def test_the_values_of_the_page_are_those_of_the_configuration(protocol, composed):
     wrong = []

@@ -109,6 +109,7 @@ def test_the_search_is_an_option_of_grids(tmp_path: Path) -> None:
     assert len(found) == 4 and {each.cell.key.protocol for each in found} == {"smoke-searched"}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

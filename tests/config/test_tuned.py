@@ -68,6 +68,7 @@ class TestFile:
         source = r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\."
         assert text.startswith("# @package _global_ ") and re.search(source, text)
 
+    @pytest.mark.one_in(8)
     def test_its_values_are_those_of_the_composed_cell(self, name, composed):
         from omegaconf import OmegaConf
 
@@ -81,6 +82,7 @@ class TestFile:
         assert composed[name].modified == () and composed[name].differences == {}
         assert {"train.steps", "train.batch_size", "train.lr", "train.state_lr", "train.warmup_steps"} <= set(found)
 
+    @pytest.mark.one_in(8)
     def test_the_system_can_be_built(self, name, composed):
         made = composed[name].config
         spec = build_task(made).spec
@@ -91,6 +93,7 @@ class TestFile:
         assert any("feed_forward" in key for key in inside) == made.backbone.feed_forward
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_mechanism_of_a_protocol_restricts_at_its_training_length(name):
     protocol, _, model = name.partition("_")

@@ -257,6 +257,7 @@ def limited():
     return {kind: found for kind, *found in map(json.loads, done.stdout.decode().splitlines())}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("kind", HUGE)
 def test_time_and_memory_are_limited(kind, limited):

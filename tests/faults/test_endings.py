@@ -114,6 +114,7 @@ def test_the_command_records_killed_cells_and_runs_the_next_ones(folder, forks: 
     assert killed.status == "to run"
 
 
+@pytest.mark.slow
 def test_a_crash_is_recorded_with_the_last_lines_of_stderr(folder, monkeypatch, capfd):
     for name, value in folder.environment.items():
         monkeypatch.setenv(name, value)

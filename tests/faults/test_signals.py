@@ -124,6 +124,7 @@ def sequence_id(sequence: list) -> str:
     return " ".join(str(getattr(each, "name", each)) for each in sequence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "sequence", "target"),
     [

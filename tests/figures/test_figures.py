@@ -456,6 +456,7 @@ def of_two_versions() -> list[Record]:
     return made
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_versions_of_a_task_have_separate_axes(name: str, stored_once) -> None:
     [sheet] = sheets(name, stored_once(of_two_versions))
@@ -472,6 +473,7 @@ def of_several_protocols() -> list[Record]:
     ]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_protocols_and_machines_have_separate_sheets(name: str, stored_once) -> None:
     drawn = sheets(name, stored_once(of_several_protocols))
@@ -597,6 +599,7 @@ def of_three_models() -> list[Record]:
     return [make_record("transformer"), make_record("performer"), make_record("local")]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
     whole = stored_once(of_three_models)[:2]
@@ -618,6 +621,7 @@ def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_p
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_files_are_reproducible(name: str, stored_once, tmp_path: Path) -> None:
     made = stored_once(of_three_models)
@@ -643,6 +647,7 @@ def test_invalid_arguments_raise_user_errors(tmp_path: Path) -> None:
         draw("ranks", records(), tmp_path, width="three")
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 @pytest.mark.parametrize(
     ("cells", "width"), [(records, style.PAGE_INCHES), (many, style.COLUMN_INCHES)], ids=["few", "many"]
@@ -675,6 +680,7 @@ def test_the_legend_explains_bars(name: str) -> None:
     assert "each seed" in few and "confidence interval over" not in few
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
 @pytest.mark.parametrize("name", OF_SCORES)
 def test_figures_of_scores_draw_floors_and_no_interval_leaves_the_scale(name: str, width: float, stored_once) -> None:

@@ -65,6 +65,7 @@ def temporary_files(folder: Path, parent: int) -> Iterator[Path]:
             yield path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="requires /proc")
 @pytest.mark.skipif(hardware.usable_cpus() < 2, reason="with one CPU, no second process is started")
 def test_ctrl_c_leaves_complete_files_and_no_process(tmp_path: Path) -> None:
@@ -87,6 +88,7 @@ def test_ctrl_c_leaves_complete_files_and_no_process(tmp_path: Path) -> None:
     assert not list(drawn.glob("learning_curves*.pdf"))  # in the middle of the list, not drawn before the interruption
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_processes")
 def test_figures_of_a_killed_process_are_drawn_by_the_other_process(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -109,6 +111,7 @@ def test_figures_of_a_killed_process_are_drawn_by_the_other_process(
     assert not list(tmp_path.glob(".*")) and complete(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_processes")
 def test_closing_the_iterator_leaves_no_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = set(multiprocessing.active_children())
@@ -121,6 +124,7 @@ def test_closing_the_iterator_leaves_no_process(tmp_path: Path, capfd: pytest.Ca
     assert not list(tmp_path.glob(".*")) and complete(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_processes")
 def test_two_processes_and_one_process_write_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
@@ -173,6 +177,7 @@ def test_other_exceptions_are_yielded_with_the_name_of_the_figure(
     assert all(not isinstance(outcome, Exception) for outcome in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ValueError, UserError, None])
 def test_ctrl_c_ends_drawing_if_a_library_catches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception] | None

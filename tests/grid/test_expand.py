@@ -73,6 +73,7 @@ def test_for_an_unknown_grid_a_known_one_is_suggested():
         expand(["grid=bord"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [entry["name"] for entry in options("grids")])
 def test_cells_of_a_built_in_grid_are_valid(name):
     """Check that every choice exists, no cell occurs twice, and every seventh cell composes."""

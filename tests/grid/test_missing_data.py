@@ -93,6 +93,7 @@ def test_a_dry_run_shows_the_reason(tmp_path: Path) -> None:
     assert "5 cells to run" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_other_cells_run_and_the_exit_code_is_2(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     done = folder.run("bench", *QUICK, "task=retrieval,copy", "model=local", check=False)

@@ -148,6 +148,7 @@ def test_if_all_trials_diverged_the_record_says_so_and_nothing_is_trained(tmp_pa
     assert plan(CELL, tmp_path)[0].status == "done"
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("status", ["out_of_memory", "failed", "timeout", "incompatible"])
 def test_a_failed_trial_ends_the_search_with_its_status(tmp_path: Path, status: str) -> None:
     laboratory = Laboratory(tmp_path, lambda lr, seed: status)

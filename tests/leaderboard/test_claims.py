@@ -56,11 +56,13 @@ def opposite(verdict: str) -> str:
     return verdict.replace(BETTER, "?").replace(WORSE, BETTER).replace("?", WORSE)
 
 
+@pytest.mark.one_in(4)
 def test_compare_does_not_depend_on_the_order(board: list[Record]) -> None:
     for a, b in itertools.combinations(MODELS, 2):
         assert verdict(board, a, b) == opposite(verdict(board, b, a)), (a, b)
 
 
+@pytest.mark.one_in(4)
 def test_the_table_agrees_with_compare(board: list[Record]) -> None:
     for reference in MODELS:
         table = leaderboard(board, against=None if reference == REFERENCE else reference).set_index("variant")
@@ -73,6 +75,7 @@ def test_the_table_agrees_with_compare(board: list[Record]) -> None:
             assert {claim(of_table), claim(of_compare)} != {BETTER, WORSE}, (reference, other)
 
 
+@pytest.mark.one_in(4)
 def test_nothing_is_claimed_below_the_floor(board: list[Record]) -> None:
     table = leaderboard(board).set_index("variant")
     for name, row in table.iterrows():
@@ -83,6 +86,7 @@ def test_nothing_is_claimed_below_the_floor(board: list[Record]) -> None:
             assert claim(verdict(board, a, b)) != BETTER, (a, b)
 
 
+@pytest.mark.one_in(4)
 def test_rows_are_bold_unless_compare_shows_that_the_best_is_better(board: list[Record]) -> None:
     table = leaderboard(board).set_index("variant")
     able = table[(table["clears_floor"] == True) & (table["seeds"] >= 3)]  # noqa: E712
@@ -94,6 +98,7 @@ def test_rows_are_bold_unless_compare_shows_that_the_best_is_better(board: list[
     assert bold == {name for name in able.index if name == best or claim(verdict(board, name, best)) != WORSE}
 
 
+@pytest.mark.one_in(4)
 def test_every_format_and_layout_has_the_same_bold_rows(board: list[Record]) -> None:
     table = leaderboard(board).set_index("variant")
     bold = {str(name) for name in table.index[table["best"]]}
@@ -106,6 +111,7 @@ def test_every_format_and_layout_has_the_same_bold_rows(board: list[Record]) -> 
         assert sum("**" in line for line in text.splitlines() if line.startswith("|")) == len(bold)
 
 
+@pytest.mark.one_in(4)
 def test_letters_separate_only_what_compare_separates(board: list[Record]) -> None:
     [ranking] = rankings(board).values()
     keys = {record.key.model: key_of(record) for record in board}
@@ -124,6 +130,7 @@ def test_simulated_boards_contain_every_kind_of_verdict(tmp_path: Path) -> None:
     assert {"worse", "worse in every seed"} & found and {"better", "better in every seed"} & found
 
 
+@pytest.mark.slow
 def test_equal_models_are_separated_in_at_most_5_percent_of_boards(tmp_path: Path) -> None:
     wrong = 0
     for draw in range(40):

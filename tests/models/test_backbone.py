@@ -52,6 +52,7 @@ def with_other_padding(batch):
 class TestEveryTask:
     """Every mixer on classification and language modelling, and on one of the other kinds of task."""
 
+    @pytest.mark.one_in(5)
     def test_logits(self, kind, mixer):
         spec, lengths = TASKS[kind]
         batch = batch_for(spec, lengths)
@@ -61,6 +62,7 @@ class TestEveryTask:
         assert output.losses == {} and output.statistics == {}
         assert (output.memory is not None) is (SPECS[mixer].memory and kind == "language")
 
+    @pytest.mark.one_in(5)
     def test_gradient_reaches_every_parameter(self, kind, mixer):
         spec, lengths = TASKS[kind]
         # Small options, because parameters for distances beyond the sequence get no gradient. Learned positions do not
@@ -73,6 +75,7 @@ class TestEveryTask:
             assert parameter.grad is not None and parameter.grad.isfinite().all(), name
             assert parameter.grad.abs().max() > 0, name
 
+    @pytest.mark.one_in(5)
     def test_padding_has_no_effect(self, kind, mixer):
         spec, lengths = TASKS[kind]
         network, batch = randomise(model(spec, mixer, max_length=24 + 7)), batch_for(spec, lengths)
@@ -88,6 +91,7 @@ class TestEveryTask:
         close(network(batch).logits[valid], (wider[:, :24] if spec.per_token else wider)[valid])
 
 
+@pytest.mark.one_in(4)
 @every_mixer
 def test_unpadded_batches_skip_masking_with_the_same_result(mixer):
     network, batch, paddings = randomise(model(task(), mixer)), batch_for(task(), (24, 24)), []
@@ -111,6 +115,7 @@ def test_padding_is_zero_before_the_first_block():
     assert all((x[~valid] == 0).all() for x in inputs)
 
 
+@pytest.mark.one_in(4)
 @every_mixer
 def test_examples_are_independent(mixer):
     network, batch = randomise(model(task(), mixer)), batch_for(task())
@@ -366,6 +371,7 @@ class TestInitialValues:
 
 
 class TestBuilding:
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("name", [*NODES, "bag_of_tokens"])
     def test_same_seed_same_weights_and_a_state_that_loads(self, name, tmp_path):
         from safetensors.torch import load_model, save_model

@@ -102,6 +102,7 @@ def test_equals_its_definition(name, causal, n, lengths, within):
     assert_close(y, expected, within)
 
 
+@pytest.mark.one_in(3)
 @cases_where(lambda spec: spec.padding != "none")
 def test_content_of_padding_has_no_effect(name, causal):
     mixer, n, lengths = make(name, causal=causal), 61, [61, 40, 1, 40, 1]
@@ -116,6 +117,7 @@ def test_content_of_padding_has_no_effect(name, causal):
     assert_close(gradient, zero_padding(gradient, lengths), 0)
 
 
+@pytest.mark.one_in(3)
 @cases_where(lambda spec: spec.padding == "amount")
 def test_amount_of_padding_has_no_effect(name, causal):
     mixer, x, lengths = make(name, causal=causal), rows(3, 50), [50, 33, 1]
@@ -169,6 +171,7 @@ def test_sequences_in_parts_equal_the_whole_with_memory(name, cuts):
     assert_close(y[4], fifth[0, -y.shape[1] :])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_no_gradient_flows_from_the_future(name):
     mixer, n = make(name, causal=True), 53
@@ -225,6 +228,7 @@ def test_attention_is_linear_in_values_with_the_weights_of_the_oracle(name, caus
     assert_close(zero(attend(2 * v - 3 * other)), zero(2 * attend(v) - 3 * attend(other)))
 
 
+@pytest.mark.one_in(3)
 @every_case
 def test_same_seed_same_output(name, causal):
     x = rows(2, 61)
@@ -250,6 +254,7 @@ def test_the_seed_matters_if_declared_stochastic(name):
 half_dtypes = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 
 
+@pytest.mark.one_in(6)
 @every_case
 @half_dtypes
 def test_initial_gradients_are_finite_in_half_precision(name, causal, dtype):
@@ -261,6 +266,7 @@ def test_initial_gradients_are_finite_in_half_precision(name, causal, dtype):
     assert half.isfinite().all() and x.grad.isfinite().all()
 
 
+@pytest.mark.one_in(4)
 @every_case
 @half_dtypes
 def test_half_precision(name, causal, dtype):
@@ -276,6 +282,7 @@ def test_half_precision(name, causal, dtype):
         assert ((half.float() - exact).norm() / exact.norm()).item() < 2e-2
 
 
+@pytest.mark.one_in(3)
 @every_case
 def test_weights_and_buffers_determine_the_outputs(name, causal):
     x = rows(2, 61)
@@ -286,6 +293,7 @@ def test_weights_and_buffers_determine_the_outputs(name, causal):
     assert torch.equal(run(mixer, x), run(other, x))
 
 
+@pytest.mark.one_in(4)
 @every_case
 def test_buffers_do_not_change_inside_forward(name, causal):
     mixer = make(name, causal=causal, dropout=0.1)
@@ -294,6 +302,7 @@ def test_buffers_do_not_change_inside_forward(name, causal):
     assert all(torch.equal(value, before[key]) for key, value in mixer.named_buffers())
 
 
+@pytest.mark.one_in(6)
 @every_case
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_checkpointing_changes_no_gradient(name, causal, dropout):
@@ -308,6 +317,7 @@ def test_checkpointing_changes_no_gradient(name, causal, dropout):
         assert torch.equal(stored, recomputed)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("name", "causal", "dropout", "padded"),
     [*((*case, 0.0, True) for case in CASES), *((name, first_direction(name), 0.1, False) for name in NODES)],
@@ -383,6 +393,7 @@ def test_undeclared_positions_raise_user_error(name, causal):
                 make(name, causal=causal, position=make_position(encoding, causal=causal))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.agrees(
     "position=alibi",
     "position=da_transformer",
@@ -423,6 +434,7 @@ def test_declared_positions_are_supported(name, causal, encoding, within):
         assert_close(one, other, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "encoding"), SUPPORTED)
 def test_memory_grows_as_declared_with_every_position(name, encoding):
     causal = first_direction(name)
@@ -438,6 +450,7 @@ def test_memory_grows_as_declared_with_every_position(name, encoding):
         assert long <= short * 2 ** (memory_exponent(SPECS[name]) + 0.1)
 
 
+@pytest.mark.one_in(4)
 @cases_where(lambda spec: "rotate" in spec.positions and spec.padding == "amount")
 @pytest.mark.parametrize("scaling", ["linear", "ntk", "yarn"])
 def test_positions_that_depend_on_the_length_ignore_padding(name, causal, scaling):

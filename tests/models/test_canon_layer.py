@@ -84,6 +84,7 @@ def test_the_other_initial_weights_are_those_of_the_model_without_convolution():
     assert {tuple(parameter.shape) for parameter in own.values()} == {(4, 16)} and len(own) == 2
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("mixer", "causal"), CASES)
 def test_every_mixer_reads_no_padding_and_no_later_token(mixer, causal):
     spec = spec_for(causal)

@@ -80,6 +80,7 @@ def test_examples_are_independent_and_no_state_is_kept(name, causal):
     assert torch.equal(run_stack(mixers, x, lengths), y)
 
 
+@pytest.mark.one_in(4)
 @every_carrier
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("by_layer", [False, True])
@@ -106,6 +107,7 @@ def test_checkpointing_changes_no_gradient(name, causal, dropout, by_layer):
         assert (stored - recomputed).abs().max() <= 1e-10 * (1 + stored.abs().max())
 
 
+@pytest.mark.one_in(4)
 @every_carrier
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_memory_grows_as_declared(name, causal, dropout):

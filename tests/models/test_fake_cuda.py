@@ -93,6 +93,7 @@ def check(systems, tasks, precision="bf16", longest=SHORT):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [0, 1])
 def test_every_system_trains_without_waits_uploads_and_risks(half):
     check(SYSTEMS[half::2], ["listops", "enwik8"])
@@ -131,6 +132,7 @@ def costs(tmp_path, models, *options):
     return json.loads(file.read_text())
 
 
+@pytest.mark.slow
 def test_cost_grows_with_length_as_the_mixer_does(tmp_path):
     sizes = {length: costs(tmp_path, "transformer,performer", "--length", str(length)) for length in (512, 1024)}
     for name in ("transformer", "performer"):
@@ -141,6 +143,7 @@ def test_cost_grows_with_length_as_the_mixer_does(tmp_path):
     assert flops[1] / flops[0] > 2.1  # those of attention grow with the square of the length
 
 
+@pytest.mark.slow
 def test_stored_costs_of_the_grid_are_those_of_the_current_code(tmp_path):
     with (ROOT / "lra_bench/grid/gpu_step_costs.csv").open() as file:
         stored = {row["model"]: row for row in csv.DictReader(file) if row["task"] == "listops"}

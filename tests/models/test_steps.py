@@ -46,6 +46,7 @@ def test_the_systems_with_a_step_form():
     assert not {"cosformer", "realformer", "hyena", "mega", "forgetting", "differential"} & set(STEPPING)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("mixer", STEPPING)
 def test_reading_in_parts_equals_reading_at_once(mixer):
     check(network_of(mixer))

@@ -198,6 +198,7 @@ def test_flops_of_a_model_that_cannot_be_built_report_the_reason(
 FAST_MODELS = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nystrom", "fnet", "gmlp"}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     "model",
     [
@@ -572,6 +573,8 @@ def test_speed_entries_contain_flops_and_utilisation(monkeypatch: pytest.MonkeyP
     assert {(entry["flops"], entry["flops_per_second"], entry["utilisation"]) for entry in train} == {(None,) * 3}
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 def test_peak_memory_does_not_contain_memory_kept_by_the_allocator() -> None:
     """Attention in slices needs O(N) memory at a time, in hundreds of blocks of which glibc would keep most."""

@@ -85,6 +85,7 @@ def network_size(model):
     return build_model(config(f"model={model}"), SPEC).mixers[0].hidden
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("model", BY_HAND)
 def test_bytes_equal_a_count_by_hand(model):
     assert bytes_of(f"model={model}") == {n: BY_HAND[model](n) for n in LENGTHS}
@@ -98,6 +99,7 @@ def test_the_bytes_of_layers_add_up():
     assert bytes_of(*options) == expected
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("model", ["min_gru", "rwkv7", "mlstm", "s5", "delta_net", "rfa_gated"])
 def test_the_state_of_a_recurrence_is_constant(model):
     found = measure_state(config(f"model={model}"), SPEC, LENGTHS)
@@ -111,6 +113,7 @@ def test_the_state_of_attention_grows_linearly():
     assert set(state_growth({"train_length": 8, "points": [], "reason": ""}).values()) == {None}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("overrides", "spec", "reason"),
     [

@@ -234,6 +234,8 @@ def test_no_garbage_is_collected_while_steps_are_timed(clock, enabled: bool) -> 
         (gc.enable if before else gc.disable)()
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_timing_with_the_real_clock() -> None:
     x = torch.randn(256, 256)
     timing = speed.time_steps(lambda: [x @ x for _ in range(20)], CPU, speed.WarmUp(0.0, 0.1))

@@ -87,6 +87,7 @@ def test_notebooks_are_stored_without_output(path: Path) -> None:
     assert set(notebook(path)["metadata"]) == {"kernelspec", "language_info"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
 def test_notebooks_run_on_any_results_folder(path: Path, results: Path, tmp_path: Path) -> None:
     printed = run(path, tmp_path, LRA_BENCH_RESULTS=str(results))

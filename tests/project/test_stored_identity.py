@@ -62,6 +62,7 @@ def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("choice", FAST)
 def test_hash_and_fingerprint_equal_the_stored_ones(choice: str, tmp_path: Path) -> None:
     assert identity(choice, tmp_path) == CELLS[choice]

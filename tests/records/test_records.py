@@ -424,6 +424,8 @@ def test_an_absent_folder_holds_no_records(tmp_path: Path) -> None:
     assert store.load_all(tmp_path / "nowhere") == []
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_two_thousand_records_load_within_seconds(tmp_path: Path) -> None:
     text = json.dumps(make_record().to_dict())
     for seed in range(2000):

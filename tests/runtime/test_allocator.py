@@ -55,12 +55,16 @@ def pages(variables: dict[str, str]) -> list[float]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_a_timed_process_reuses_pages_until_it_returns_them():
     fetched, handed_back = pages(KEEP_FREED_MEMORY)
     assert fetched < PAGES / 100
     assert handed_back > 0.9 * PAGES
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("variables", [{}, RETURN_FREED_MEMORY])
 def test_by_default_a_large_block_is_mapped_at_every_step(variables):
     fetched, handed_back = pages(variables)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 
 def run(code: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
@@ -39,6 +41,7 @@ leave()
     assert run(code.format("garbage.skip_final_collection()")) == []
 
 
+@pytest.mark.slow
 def test_importing_the_loop_imports_dynamo() -> None:
     code = """
 import sys

@@ -66,6 +66,7 @@ def build(task):
         return build_task(configuration.compose(overrides(task)).config)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("task", TASKS)
 def test_file_name_equals_name_in_spec(task):
     assert build(task).spec.name == task

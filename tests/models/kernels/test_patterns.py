@@ -247,6 +247,7 @@ def test_bias_does_not_apply_to_extra_keys():
     close(o, scores.softmax(-1) @ torch.cat((extra[1], v), 2))
 
 
+@pytest.mark.one_in(4)
 @both_directions
 @with_and_without_padding
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

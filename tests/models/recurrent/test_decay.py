@@ -79,6 +79,7 @@ def test_chunks_equal_the_recurrence_with_gradients(kind, n, chunk):
     assert_close(with_gradients(chunked, inputs, chunk=chunk), with_gradients(recurrence, inputs))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, ROWS - 1, ROWS, ROWS + 1, 61])
 @pytest.mark.parametrize("batch", [1, WIDTH // 2 + 5])
@@ -175,6 +176,7 @@ def test_zeros_change_nothing(kind, run):
     assert_close((longer[:, :, :20], after), (o, state), 1e-14)
 
 
+@pytest.mark.one_in(4)
 @ROUTES
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fastest", [0.0, 3.0, 1000.0])

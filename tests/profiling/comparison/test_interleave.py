@@ -1,6 +1,7 @@
 """Interleaved timing of models at one length: the order of commands, results, and failures of single workers."""
 
 import dataclasses
+import itertools
 import threading
 import time
 import zlib
@@ -123,8 +124,9 @@ def test_processes_are_reused_at_the_next_length(
     assert one.flops_per_row == interleaving.flops["LinearAttention"]["train"]
 
 
-def test_later_visits_add_rounds(in_process: list) -> None:
-    visits = interleave.VISITS["cpu"]
+def test_later_visits_add_rounds(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    visits, readings = interleave.VISITS["cpu"], itertools.count()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(readings) / 1000)  # every step takes a millisecond
     with measuring([candidate("Attention"), candidate("LinearAttention")]) as (interleaving, found):
         for visit in range(2, visits + 1):
             first = [dataclasses.replace(one) for one in found]
@@ -249,6 +251,7 @@ def test_killed_process_affects_only_its_own_modes() -> None:
     assert set(interleaving.processes.timing) == {"LinearAttention"}
 
 
+@pytest.mark.slow
 def test_worker_is_killed_after_a_timeout_and_its_last_error_line_is_reported() -> None:
     job = {"config": as_dict(config()), "spec": {"grid": None}, "batch": 1, "attention": None}
     process = WorkerProcess("lra_bench.profiling.comparison.worker", job)
@@ -384,6 +387,8 @@ def test_round_of_short_steps_starts_with_a_step_that_is_not_timed(in_process: l
         assert len(calls) == 3 + lead
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs /proc/self/schedstat")
 @pytest.mark.skipif(usable_cpus() < 2, reason="needs two cores")
 def test_worker_does_not_use_the_cores_after_a_round() -> None:
@@ -413,6 +418,8 @@ def cpu_seconds(process: WorkerProcess) -> float:
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_waiting_for_idle_threads_ends_when_they_are_idle_or_after_the_limit() -> None:
     for busy_seconds, limit_seconds in ((0.2, 5.0), (0.6, 0.1)):
         end = time.monotonic() + busy_seconds

@@ -38,6 +38,7 @@ def standard_errors(generated, original):
     return float(abs(np.mean(generated) - np.mean(original)) / spread)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("resolution", "difficulty"), GENERATED)
 def test_statistics_equal_those_of_the_original(shared_data, resolution, difficulty):
     p = published(resolution, difficulty)
