@@ -33,6 +33,11 @@ from tests.support.mirrored_runs import OFFLINE, ONLINE, PLAIN, mirror_record
 from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record, make_speed
 from tests.support.wandb_server import ENTITY, KEY, Artifact, Request, Run, Server, Trouble, serving
 
+pytestmark = [
+    pytest.mark.slow,
+    # wandb ends its service in a thread, which raises SystemExit if the service does not answer in time.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 PROJECT = ONLINE["project"]
 PATH = f"{ENTITY}/{PROJECT}"
 STEPS = 3000
@@ -226,7 +231,6 @@ def command(arguments: list[str]) -> int:
     return int(ended.value.code or 0)
 
 
-@pytest.mark.slow
 def test_a_resumed_cell_is_one_run_and_an_unfinished_attempt_does_not_replace_it(
     server: Server, tmp_path: Path
 ) -> None:
@@ -293,7 +297,6 @@ def test_a_record_without_a_run_is_not_updated(
     )
 
 
-@pytest.mark.slow
 def test_a_deleted_run_is_replaced_by_a_new_one(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,20 +330,15 @@ def uploads(request: Request) -> bool:
     return request.path.startswith("/store/")
 
 
-def slow(*values: Any) -> Any:
-    """Return parameters of a slow case, which waits for a timeout."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 @pytest.mark.parametrize(
     ("when", "trouble", "what", "message"),
     [
-        slow("start", Trouble(401), everything, "the run is kept offline, wandb sync uploads it later"),
-        slow("start", Trouble(seconds=1000), everything, "the run is kept offline"),
-        slow("middle", Trouble(500), everything, "could not"),
+        ("start", Trouble(401), everything, "the run is kept offline, wandb sync uploads it later"),
+        ("start", Trouble(seconds=1000), everything, "the run is kept offline"),
+        ("middle", Trouble(500), everything, "could not"),
         ("middle", Trouble(401), everything, "could not mirror the record"),
-        slow("middle", Trouble(seconds=1000), everything, "could not"),
-        slow("middle", Trouble(500), uploads, "could not end"),
+        ("middle", Trouble(seconds=1000), everything, "could not"),
+        ("middle", Trouble(500), uploads, "could not end"),
         ("middle", Trouble(403), uploads, "could not end"),
     ],
 )
@@ -407,7 +405,6 @@ DAMAGES: list[tuple[Callable[[Artifact, Path], None], str]] = [
 ]
 
 
-@pytest.mark.slow
 def test_invalid_records_are_reported_and_left_out(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -463,7 +460,6 @@ def test_errors_are_one_sentence_with_the_option(
     assert before in ([], [f"Requesting the runs of {path} from W&B."])
 
 
-@pytest.mark.slow
 def test_a_cell_that_is_interrupted_resumed_and_evaluated_again(server: Server, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "cell", WANDB_MODE="online")
     arguments = ["bench", "model=bag_of_tokens", *TINY, f"train.steps={STEPS}"]
