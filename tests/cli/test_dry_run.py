@@ -22,6 +22,7 @@ def test_nothing_is_written_for_generated_data(task, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_written_for_a_large_grid(tmp_path):
     folder = Folder(tmp_path)
     done = folder.run("bench", "task=listops,copy", "model=performer,local", "seed=0,1,2,3,4,5", "--dry-run")
@@ -47,6 +48,7 @@ def test_nothing_is_written_for_tasks_with_files_and_the_key_is_that_of_the_run(
     assert planned.cell.key == dry.cell.key
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("task", ["text", "image", "enwik8"])
 def test_tasks_are_planned_without_downloading_their_official_files(task, tmp_path):
     folder = Folder(tmp_path, HF_HUB_OFFLINE="1")

@@ -80,6 +80,7 @@ NOT_FORKED = "misspelt model option"
 """The case that runs the installed command in a new interpreter; all other cases use a forked one."""
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_mistake_gives_one_sentence_and_exit_code_2(folder, case, forks):
     import torch

@@ -72,6 +72,7 @@ def test_models_that_do_not_support_the_task_are_listed_or_refused(monkeypatch: 
         comparison_plans([*SMALL, "model=fnet"], Path("results"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

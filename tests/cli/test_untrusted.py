@@ -313,6 +313,7 @@ def test_a_configuration_file_that_is_not_a_regular_file_is_refused(folder, work
     assert is_refused(*command("bench", *TINY, "model=corrupted", "--config-dir", workspace / "own", "--dry-run"))
 
 
+@pytest.mark.slow
 def test_the_installed_command_refuses_invalid_input_too(tmp_path):
     folder = Folder(tmp_path)
     (tmp_path / "bad.json").write_bytes(b'{"a": NaN}')

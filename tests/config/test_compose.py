@@ -88,6 +88,7 @@ def check_composed(composed, protocol):
     assert composed.differences == {}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("model", "protocol"), every_model_under_every_protocol())
 def test_every_model_composes_under_every_protocol(model, protocol):
     check_composed(compose(f"model={model}", f"protocol={protocol}", "hardware=cpu"), protocol)

@@ -73,6 +73,7 @@ def test_the_hash_covers_both_options_and_the_mixer():
     assert config_hash(same, "data") == hashes[3]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

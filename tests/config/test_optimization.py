@@ -42,6 +42,7 @@ def test_rsqrt_is_the_schedule_of_long_range_arena():
     assert factors[3999] == pytest.approx(0.5 * max(factors))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("steps", "warmup"), [(5000, 1000), (50, 12), (20000, 8000)])
 def test_one_cycle_and_the_cycle_of_beta1_are_those_of_torch(steps, warmup):
     weight = torch.zeros(1, requires_grad=True)

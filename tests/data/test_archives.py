@@ -97,6 +97,7 @@ def test_members_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
     assert opened == ["neg/2.txt"]
 
 
+@pytest.mark.slow
 def test_reading_an_archive_of_many_members_takes_little_memory(tmp_path):
     path = write(tmp_path / "many.tar", "w:", {f"{number}": b"" for number in range(5_000)})
     # Python's table of interned strings may be resized during one of the readings, which allocates megabytes.

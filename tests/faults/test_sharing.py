@@ -58,6 +58,7 @@ def python(program: str, *arguments: str) -> subprocess.Popen[str]:
     return started
 
 
+@pytest.mark.slow
 def test_a_reader_finds_complete_records_while_two_processes_write(tmp_path):
     """Read a record and its table during writes: the table is of the same attempt, or of a later one if replaced."""
     key = make_record().key

@@ -137,6 +137,7 @@ def test_the_tasks_are_those_of_the_file_of_the_group() -> None:
     assert tuple(sheet.data["task"]) == task_group("abilities").tasks
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
 @pytest.mark.parametrize("models", [2, 30])
 def test_nothing_is_cut_off_or_overlaps(with_parity: None, models: int, width: float) -> None:

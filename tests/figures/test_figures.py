@@ -660,11 +660,13 @@ def of_seven_tasks() -> list[Record]:
     return many(5, ("copy", "image", "listops", "needle", "recall", "text", "retrieval_synthetic"))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ["score_vs_speed", "score_vs_growth", "extrapolation", "learning_curves"])
 def test_axis_labels_fit_with_three_panels_per_row(name: str, stored_once) -> None:
     check_layout(name, stored_once(of_seven_tasks), style.PAGE_INCHES)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", ["extrapolation", "score_vs_speed", "score_vs_growth", "ranks"])
 def test_the_legend_explains_bars(name: str) -> None:
     def legend_text(made: list[Record]) -> str:
@@ -791,6 +793,7 @@ def test_the_settings_of_matplotlib_are_not_changed(tmp_path: Path) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.slow
 def test_figures_do_not_use_pyplot(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"

@@ -136,6 +136,7 @@ def test_two_processes_and_one_process_write_equal_bytes(tmp_path: Path, monkeyp
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     large_results.fill(folder.results, SYSTEMS[:3], TASKS[:1])

@@ -117,6 +117,7 @@ def test_protocols_and_modified_protocols_have_separate_sheets() -> None:
     assert {sheet.name for sheet in sheets(NAME, made)} == {"quick", "quick-modified", "small-modified"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [PAGE_INCHES, COLUMN_INCHES])
 def test_layout_is_readable_and_files_are_reproducible(width: float, tmp_path: Path) -> None:
     made = study((*MODELS, "lstm", "s4d", "lru", "gated_delta_net"), seeds=1)

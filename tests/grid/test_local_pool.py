@@ -66,6 +66,7 @@ def test_workers_share_gpus_if_requested_and_their_energy_is_not_measured(eight_
     assert shared.measure.energy is False
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [

@@ -122,6 +122,7 @@ def test_letters_separate_only_what_compare_separates(board: list[Record]) -> No
             assert claim(verdict(board, a, b)), (a, b)
 
 
+@pytest.mark.slow
 def test_simulated_boards_contain_every_kind_of_verdict(tmp_path: Path) -> None:
     found = set()
     for draw in range(16):

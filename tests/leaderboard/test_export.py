@@ -55,6 +55,7 @@ def tables() -> dict[str, pd.DataFrame]:
     return {name: layout.make(records()) for name, layout in LAYOUTS.items()}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_files_are_read_back_unchanged(layout: str, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
     frame = tables[layout]
@@ -81,6 +82,7 @@ def numbers(text: str) -> list[str]:
     return re.findall(r"\d+\.\d+", text)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_readable_formats_contain_the_same_numbers(layout: str, tables: dict[str, pd.DataFrame]) -> None:
     found = {name: export.render(tables[layout], name, 2000, layout) for name in ("terminal", "markdown", "latex")}

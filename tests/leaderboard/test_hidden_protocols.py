@@ -78,6 +78,7 @@ def test_records_are_reported_as_hidden_only_if_no_other_would_be_shown() -> Non
     assert explain_hidden([]) == explain_hidden([own, other]) == explain_hidden([own], protocol="smoke") == ""
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("layout", ["long", "wide"])
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex", "csv", "json"])
 def test_the_leaderboard_states_how_to_show_hidden_records(command, smoke: Path, format: str, layout: str) -> None:

@@ -74,6 +74,7 @@ def with_gradients(mixer, lengths):
     return (y, loss, *gradients), operators.counts
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "causal", "options"), CASES)
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 def test_gpu_form_equals_the_cpu_form(name, causal, options, lengths):

@@ -278,6 +278,7 @@ def test_the_page_is_independent_of_the_order_of_records(
     assert page(list(reversed(records)), frames) == text
 
 
+@pytest.mark.slow
 def test_leaderboard_command_prints_or_writes_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -459,6 +459,7 @@ def test_process_runs_several_jobs_until_it_ends(write_module: Callable[[str], s
     assert not any(is_running(pid) for pid in found)
 
 
+@pytest.mark.slow
 def test_process_that_cannot_start_reports_its_last_error_line() -> None:
     _, (status, reason) = run_worker({**job(), "spec": {"grid": None, "nonsense": 1}}, timeout_seconds=600)
     assert status == "failed"

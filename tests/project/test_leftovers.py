@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 MOVED = (
     "lra_bench/config",
@@ -44,6 +46,7 @@ def working_copy(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_caches_of_an_older_layout_are_not_used(tmp_path: Path) -> None:
     copy = working_copy(tmp_path)
     used = subprocess.run([sys.executable, "-c", "import stale"], cwd=copy, capture_output=True, check=False)

@@ -143,6 +143,7 @@ assert h[:, 500].min() > 0 and not h[:, 900:].any(), "compiled loops on all thre
 """
 
 
+@pytest.mark.slow
 def test_denormal_numbers_are_flushed_to_zero_on_every_thread() -> None:
     """With denormal numbers a step of an LRU takes eight times as long."""
     subprocess.run([sys.executable, "-c", DENORMALS], check=True)

@@ -155,6 +155,7 @@ def test_rows_are_separate_per_source(user_and_board):
     assert rows.loc[("performer", "board"), "hardware"] == "cpu-epyc-2t@board"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("layout", ["long", "wide"])
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex"])
 def test_tables_mark_records_of_boards(user_and_board, layout, format):

@@ -144,6 +144,7 @@ def test_unknown_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(peak.as_dict().values()) == {None}
 
 
+@pytest.mark.slow
 @linux
 def test_unknown_is_none_if_the_mark_cannot_be_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     touch(200)

@@ -74,6 +74,7 @@ def test_dependent_items_of_a_row_count_once() -> None:
         wilson_over_rows([0], [0])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["wilson", "3 seeds", "5 seeds", "10 seeds", "bootstrap", "rows"])
 def test_95_percent_intervals_have_nominal_coverage(name: str) -> None:
     generator = np.random.default_rng(7)

@@ -72,6 +72,7 @@ def test_file_name_equals_name_in_spec(task):
     assert build(task).spec.name == task
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("task", TASKS)
 def test_planning_imports_no_heavy_packages(task):
     node = yaml.safe_load((CONF / "task" / f"{task}.yaml").read_text())
@@ -128,6 +129,7 @@ def test_runs_with_another_system(task, data, tmp_path, forks):
     assert_runs(forks, Folder(tmp_path), task, "performer")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_prepared_data_passes_its_checks(task, data, tmp_path):
     prepared = build(task)
@@ -146,6 +148,7 @@ def _prepare(sources, root, started, sizes):
             sizes.put((task, len(prepared.split("train"))))
 
 
+@pytest.mark.slow
 def test_two_concurrent_prepares_create_one_data_set(tmp_path):
     sources = dict.fromkeys(sorted(ONE_OF_EACH_CLASS - REAL))
     if SHARED_DATA.is_dir():
@@ -165,6 +168,7 @@ def test_two_concurrent_prepares_create_one_data_set(tmp_path):
         assert names and not [name for name in names if ".building-" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(ONE_OF_EACH_CLASS - {"enwik8"} - ROLLED_OUT))
 def test_floors_of_rows_are_in_the_order_of_the_split(task, data, tmp_path):
     built = build(task)

@@ -401,6 +401,7 @@ def test_use_before_prepare_is_refused():
         Retrieval().provenance()
 
 
+@pytest.mark.slow
 def test_real_papers(shared_data, tmp_path_factory):
     if not (shared_data / "aan_like").is_dir():
         pytest.skip("no pairs of papers")

@@ -169,6 +169,7 @@ def contents(task):
     return {name: content_sha256(task.split(name)) for name in SPLITS}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("ratio", [1, 2.5])
 def test_targets_equal_those_of_a_simple_interpreter(task, ratio):
     length = round(task.spec.train_length * ratio)

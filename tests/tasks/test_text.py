@@ -521,6 +521,7 @@ def test_use_before_prepare_is_refused():
         Text().provenance()
 
 
+@pytest.mark.slow
 def test_official_reviews(shared_data, tmp_path_factory):
     if not (shared_data / "imdb").is_dir():
         pytest.skip("no IMDB")

@@ -203,6 +203,7 @@ def difference(found: dict, expected: dict) -> float:
     return max(abs(a - b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_training_with_two_processes_equals_training_with_one(tmp_path):
     """Covers routing, experts, adaptive depth, uneven micro-batches, sharded weights, optimizers and strategies."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]

@@ -69,6 +69,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_in_every_precision(tmp_path,
     assert equal(weights(uninterrupted), weights(resumed))
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", NODES)
 def test_weights_have_the_default_type_and_can_be_saved(tmp_path, name, dtype):

@@ -20,6 +20,7 @@ from tests.support.command import TINY
 CELL = [*TINY, "task=copy", "model=local", "search=lr", "search.rates=[1e-3,3e-3,1e-2]", "tracker=none"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("stopped_at", [None, 0, 4])
 def test_trials_run_before_the_cell_until_a_signal(tmp_path: Path, monkeypatch, stopped_at: int | None) -> None:
     started: list[tuple[Path, float, int]] = []

@@ -34,6 +34,7 @@ def composed(*overrides):
         return compose.compose(["protocol=smoke", "task=copy", "launcher=slurm", *overrides]).config
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
@@ -192,6 +193,7 @@ DAMAGE = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("action", ["status", "cancel", "resume"])
 def test_a_damaged_grid_gives_one_sentence_and_runs_no_slurm_command(tmp_path, monkeypatch, kind, action):

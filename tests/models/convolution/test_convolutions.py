@@ -26,6 +26,7 @@ def direct(x, kernel, ahead=None):
 
 
 class TestLong:
+    @pytest.mark.one_in(4)
     @pytest.mark.parametrize("n", [1, 2, 7, 16, 33])
     @pytest.mark.parametrize("taps", [1, 3, 16, 40])
     @pytest.mark.parametrize("ahead", [None, 1, 4, 15, 40])

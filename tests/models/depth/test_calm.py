@@ -96,6 +96,7 @@ class Split:
         return self.whole._map(lambda tensor: tensor[torch.as_tensor(indices)])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("confidence", ["softmax", "saturation", "classifier"])
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
 @pytest.mark.parametrize("guarantee", ["consistency", "risk"])

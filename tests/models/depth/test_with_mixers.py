@@ -55,6 +55,7 @@ def test_any_mixer_can_be_controlled(controller, mixer, kind, options):
     assert all(parameter.grad is not None for parameter in made.parameters())
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -71,6 +71,7 @@ def assert_close(found, expected, tolerance=1e-10):
         assert (one - other).abs().max() <= tolerance * max(1, other.abs().max())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [1, 5, 16, 61, 130])
 @pytest.mark.parametrize("chunk", [1, 4, 16, 64])

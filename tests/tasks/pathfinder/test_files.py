@@ -30,6 +30,7 @@ def checksums(task):
     return task.provenance().checksums
 
 
+@pytest.mark.slow
 def test_every_layout_gives_the_same_examples(tmp_path, monkeypatch):
     files = release()
     cache = tmp_path / "cache"

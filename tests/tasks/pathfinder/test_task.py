@@ -153,6 +153,7 @@ def test_floors_of_every_length(world):
     assert set(task.floors("test", 4096, "resolution")) == set(floors)
 
 
+@pytest.mark.slow
 def test_marker_distance_is_slightly_better_than_chance():
     drawn = draw_pictures(published(32, "hard"), seed=3, first=0, count=4000)
     from lra_bench.tasks.pathfinder.floors import correct_rows, features
