@@ -41,6 +41,7 @@ def test_a_prepared_task_is_not_prepared_again(cache, capsys):
     assert len(cache.entries()) == 3
 
 
+@pytest.mark.slow
 def test_a_task_must_be_named_and_the_failure_of_one_does_not_stop_the_others(cache, capsys):
     with pytest.raises(UserError, match=r"^data prepare: needs a task; name one, such as task=listops, or task=ALL "):
         run("prepare", cache=cache)
@@ -53,6 +54,7 @@ def test_a_task_must_be_named_and_the_failure_of_one_does_not_stop_the_others(ca
         run("prepare", "lacking", cache=cache)
 
 
+@pytest.mark.slow
 def test_overrides_and_sources_need_a_named_task(cache, tmp_path, capsys):
     run("prepare", "task=listops", "task.rows.train=40", "task.seed=5", cache=cache)
     assert capsys.readouterr().out.startswith("listops: 40 train")
@@ -116,6 +118,7 @@ def test_sizes_are_readable(size_bytes, shown):
     assert data._readable(size_bytes) == shown
 
 
+@pytest.mark.slow
 def test_a_failed_task_gives_exit_code_2_after_the_other_tasks_are_prepared(tmp_path):
     folder = Folder(tmp_path)
     folder.environment.pop("LRA_BENCH_DATA", None)

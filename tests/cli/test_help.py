@@ -104,6 +104,7 @@ def test_an_override_is_completed(incomplete, completions):
     assert bool(found) == bool(completions)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("words", "completions"),

@@ -35,12 +35,14 @@ def names(*overrides: str, **options: Path) -> list[list[tuple[str, str | None]]
 BASELINES = [("transformer", None), ("transformer (math)", "math")]
 
 
+@pytest.mark.slow
 def test_every_comparison_contains_both_baselines_once() -> None:
     assert names("model=performer,local") == [[*BASELINES, ("performer", None), ("local", None)]]
     assert names("model=transformer,local") == [[*BASELINES, ("local", None)]]
     assert names() == [BASELINES]
 
 
+@pytest.mark.slow
 def test_variants_have_distinct_names_and_a_changed_transformer_is_not_a_baseline() -> None:
     assert names("model=performer", "model.mixer.features=8,16") == [
         [*BASELINES, ("performer · features=8", None), ("performer · features=16", None)]
@@ -48,6 +50,7 @@ def test_variants_have_distinct_names_and_a_changed_transformer_is_not_a_baselin
     assert names("model=transformer", "model.mixer.score=dot") == [[*BASELINES, ("transformer · score=dot", None)]]
 
 
+@pytest.mark.slow
 def test_options_other_than_the_model_give_separate_comparisons() -> None:
     assert names("model=local", "position=none,rope", "seed=0,1") == [[*BASELINES, ("local", None)]] * 4
     (comparison_plan,), _ = comparison_plans([*SMALL, "model=local", "position=rope"], Path("results"))
@@ -56,6 +59,7 @@ def test_options_other_than_the_model_give_separate_comparisons() -> None:
     }
 
 
+@pytest.mark.slow
 def test_models_that_do_not_support_the_task_are_listed_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(config: CellConfig, spec: TaskSpec) -> str | None:
         return "has no causal form" if "FNet" in config.model["mixer"]["_target_"] else None

@@ -175,6 +175,7 @@ def test_the_direction_is_part_of_the_variant_and_not_of_the_protocol():
     assert len({config_hash(each.config, "data") for each in (composed, plain)}) == 2
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("model", "causal", "reason"),
     [
@@ -197,6 +198,7 @@ def test_the_automatic_position_is_that_of_the_recipe_if_the_mixer_supports_it()
     assert compose("protocol=small", "backbone.position=sinusoidal").choices["position"] == "sinusoidal"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("model", "position"),
     [("transformer", "rope"), ("performer", "rope"), ("linformer", "sinusoidal"), ("s4d", "sinusoidal")],

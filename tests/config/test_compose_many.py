@@ -110,6 +110,7 @@ def test_groups_are_composed_once_for_any_number_of_seeds(own, monkeypatch, tmp_
     assert len(calls) == 4
 
 
+@pytest.mark.slow
 def test_a_cached_plan_is_equal_and_composes_nothing(own, monkeypatch, tmp_path):
     first = plan([*GRID, SEEDS], tmp_path)
     calls = count_composing(monkeypatch)
@@ -140,6 +141,7 @@ def test_a_grid_is_composed_again_after_a_file_has_changed(own, monkeypatch, tmp
     assert calls and labels == {"Else" if "Else" in (own / "model" / "mine.yaml").read_text() else "Mine"}
 
 
+@pytest.mark.slow
 def test_configurations_with_resolvers_are_not_cached(own, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_LABEL", "one")
     (own / "model" / "mine.yaml").write_text(
@@ -151,6 +153,7 @@ def test_configurations_with_resolvers_are_not_cached(own, tmp_path, monkeypatch
     assert {each.cell.config.model["label"] for each in plan(arguments, tmp_path, own)} == {"two"}
 
 
+@pytest.mark.slow
 def test_a_truncated_cache_file_is_replaced(own, tmp_path):
     first = plan([*GRID, SEEDS], tmp_path)
     (cached,) = (tmp_path / "cache" / "plans").glob("*.json")
@@ -160,12 +163,14 @@ def test_a_truncated_cache_file_is_replaced(own, tmp_path):
     assert json.loads(cached.read_text())
 
 
+@pytest.mark.slow
 def test_planning_works_without_a_writable_cache(own, tmp_path):
     (tmp_path / "cache").mkdir(exist_ok=True)
     (tmp_path / "cache" / "plans").write_text("in the way")
     assert len(plan([*GRID, SEEDS], tmp_path)) == CACHE_FROM_CELLS
 
 
+@pytest.mark.slow
 def test_several_processes_read_and_write_one_cache_file(own, tmp_path):
     with compose.hydra_context():
         cells = [["model=performer", *GRID[:4], f"seed={seed}"] for seed in range(CACHE_FROM_CELLS)]
@@ -188,6 +193,7 @@ def test_several_processes_read_and_write_one_cache_file(own, tmp_path):
     assert [path.name for path in Path(cache_file.parent).iterdir()] == [cache_file.name]
 
 
+@pytest.mark.slow
 def test_old_cache_files_are_removed(own, tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "KEPT", 1)
     for model in ("performer", "local"):

@@ -28,6 +28,7 @@ def name(composed):
     return variant_name(composed.choices["model"], composed.differences, None)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("overrides", "mixer", "expected"),
     [

@@ -30,6 +30,7 @@ def class_name(node):
     return node["_target_"].rpartition(".")[2]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [name for name, parts in PARTS.items() if parts])
 def test_every_part_of_a_model_file_is_part_of_the_network(name, composed):
     config = composed(f"model={name}")

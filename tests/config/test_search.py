@@ -81,6 +81,7 @@ def test_trials_of_other_grids_are_shared_and_depend_on_the_rates(config: CellCo
     assert key(trial) != key(replace(trial, search=CellConfig().search))
 
 
+@pytest.mark.slow
 def test_searched_cells_have_a_protocol_of_their_own() -> None:
     (own,), (plain,) = cells("search=lr"), cells()
     assert (own.cell.key.protocol, plain.cell.key.protocol) == ("smoke-searched", "smoke")

@@ -100,6 +100,7 @@ def test_commands_list_and_suggest_groups() -> None:
     assert code == 2 and "write task=abilities model=local" in errors
 
 
+@pytest.mark.slow
 def test_data_of_a_group_is_prepared(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     (own / FOLDER / "own.yaml").write_text("tasks: [recall, copy]\n")

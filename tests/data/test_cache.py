@@ -114,6 +114,7 @@ def test_verify_detects_a_flipped_bit(tmp_path):
     assert cache.verify("toy", "unknown") == [MANIFEST]
 
 
+@pytest.mark.slow
 def test_tables_are_saved_one_at_a_time(tmp_path):
     """Saving 64 tables of 4 MiB takes much less memory than their sum, including pages of mapped files."""
     code = """

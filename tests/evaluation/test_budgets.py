@@ -154,6 +154,7 @@ def network(task, name, **options):
     )  # fmt: skip
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", ["universal", "depth_adaptive", "calm"])
 def test_flops_of_exits_grow_with_the_layers(name, monkeypatch, tmp_path):
     """Each layer adds the same number, and exits of examples cost what their layers cost."""

@@ -55,6 +55,7 @@ DETECTED_BY_THE_CELL = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("how", DETECTED_BY_THE_CELL)
 def test_a_failure_that_the_cell_detects_is_in_its_record(folder, forks: Forks, how):
     status, reason, options = DETECTED_BY_THE_CELL[how]

@@ -103,6 +103,7 @@ main.main()
 """
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("sequence", [[INT], [TERM], [INT, 0.05, TERM]], ids=str)
 def test_a_signal_during_planning_ends_the_command(tmp_path, sequence):
     process = subprocess.Popen(

@@ -151,6 +151,7 @@ def test_nothing_is_cut_off_or_overlaps(with_parity: None, models: int, width: f
     check_layout(NAME, made, width)
 
 
+@pytest.mark.slow
 def test_protocols_have_separate_sheets_and_files_are_reproducible(tmp_path: Path) -> None:
     made = [
         cell("local", "copy", 0.9, **more) for more in ({}, {"protocol": "small"}, {"protocol_modified": ["train.lr"]})

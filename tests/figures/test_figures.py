@@ -486,6 +486,7 @@ def test_protocols_and_machines_have_separate_sheets(name: str, stored_once) -> 
             assert {"performer @ cpu-epyc-2t", "performer @ h200-bf16"} <= set(sheet.data["label"])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "name", ["extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length", "heat_map"]
 )

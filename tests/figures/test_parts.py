@@ -115,6 +115,7 @@ def test_ties_are_those_of_the_claims(tmp_path: Path) -> None:
     assert set("".join(shown.values()))
 
 
+@pytest.mark.slow
 def test_bold_scores_of_the_heat_map_are_those_of_the_table(tmp_path: Path) -> None:
     for draw in range(6):
         made = simulated(tmp_path / str(draw), draw)
@@ -154,6 +155,7 @@ def test_columns_of_several_seeds_are_combined_as_declared() -> None:
     assert (row["interval"], row["seed_scores"]) == ("each", "0.4 0.5 0.6") and math.isnan(row["low"])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 2**32 - 1))
 def test_labels_overlap_neither_points_nor_each_other(seed: int) -> None:

@@ -36,6 +36,7 @@ def four_gpus(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("workers", "hardware", "threads"), [(1, "cpu", None), (2, "cpu", 4), (3, "cpu", 2)])
 def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
     config = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
@@ -51,6 +52,7 @@ def test_processes_of_a_cell_share_its_cores(eight_cores):
     assert config.hardware.threads == 2
 
 
+@pytest.mark.slow
 def test_each_worker_has_its_own_gpus(eight_cores, four_gpus):
     single = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
     assert [each.visible_gpus for each in resources.allocations(single)] == ["4", "5", "6", "7"]

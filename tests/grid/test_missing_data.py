@@ -43,6 +43,7 @@ def test_variants_of_a_task_without_data_are_separate_cells_and_duplicates_are_n
     assert [each.cell.config.train.lr for each in without_data(planned)] == [0.1, 0.2] and len(planned) == 4
 
 
+@pytest.mark.slow
 def test_a_single_task_without_data_is_an_error(tmp_path: Path) -> None:
     for task in ("task=retrieval", "task=retrieval,retrieval"):
         with pytest.raises(UserError, match=r"^task\.source: retrieval needs"):
@@ -52,6 +53,7 @@ def test_a_single_task_without_data_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_other_errors_of_a_task_still_end_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="wrong_option"):
         plan([*QUICK, "task=copy,retrieval", "model=local", "task.wrong_option=1"], tmp_path)
@@ -72,6 +74,7 @@ def test_cells_without_data_are_neither_run_nor_submitted(tmp_path: Path) -> Non
     assert not list((tmp_path / "results").rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_the_other_cells_are_submitted_and_the_exit_code_is_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[str] = []
 
@@ -86,6 +89,7 @@ def test_the_other_cells_are_submitted_and_the_exit_code_is_2(tmp_path: Path, mo
     assert "retrieval: 2 cells are not run" in errors and "2 cells submitted" in errors
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_reason(tmp_path: Path) -> None:
     done = Folder(tmp_path).run("bench", "task=lra", "model=performer", "protocol=smoke", "--dry-run")
     assert done.stdout.count("to run") == 5 and done.stdout.count(NO_DATA) == 1
@@ -105,6 +109,7 @@ def test_the_other_cells_run_and_the_exit_code_is_2(tmp_path: Path) -> None:
     assert last == "1 of 2 cells were not run: no data of retrieval, see the message at the start."
 
 
+@pytest.mark.slow
 def test_a_profile_leaves_out_the_task_without_data(tmp_path: Path) -> None:
     found, absent = comparison_plans([*QUICK, "task=retrieval,copy", "model=local,performer"], tmp_path)
     assert [each.spec.name for each in found] == ["copy"]

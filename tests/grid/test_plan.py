@@ -32,6 +32,7 @@ def built(monkeypatch, tmp_path):
     return calls
 
 
+@pytest.mark.slow
 def test_a_dry_run_builds_each_task_once(built, tmp_path):
     code, errors = command("bench", *CELL, "model=performer,local", "--dry-run", "--results", tmp_path)
     assert code == 0, errors

@@ -95,6 +95,7 @@ def best_at(lr: float) -> Callable[[float, int], float]:
     return lambda own, seed: 1 + abs(math.log(own / lr)) + (seed - 1000) / 100
 
 
+@pytest.mark.slow
 def test_all_seeds_of_a_cell_share_the_trials_and_the_choice(tmp_path: Path) -> None:
     laboratory = Laboratory(tmp_path, best_at(3e-3), "seed=0,1,2")
     found = laboratory.search()
@@ -197,6 +198,7 @@ def test_a_search_that_was_stopped_runs_the_missing_trials_and_chooses_the_same(
         assert found.cell.key == expected.cell.key and len(rest.trials) == len(whole.trials) - number
 
 
+@pytest.mark.slow
 def test_rerun_all_runs_each_trial_once_and_the_added_rate_follows_the_new_choice(tmp_path: Path) -> None:
     Laboratory(tmp_path, best_at(1.0)).search()
     again = Laboratory(tmp_path, best_at(1e-9))
@@ -219,6 +221,7 @@ def test_a_finished_cell_needs_no_trials(tmp_path: Path) -> None:
     assert laboratory.trials == [] and all_trials(laboratory.planned, tmp_path, "never") == []
 
 
+@pytest.mark.slow
 def test_another_choice_than_that_of_other_seeds_is_reported(tmp_path: Path, capsys) -> None:
     (found,) = Laboratory(tmp_path, best_at(3e-3), "seed=0").search()
     assert isinstance(found, Planned)

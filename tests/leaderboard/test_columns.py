@@ -106,6 +106,7 @@ def test_values_of_seeds_are_combined_as_declared() -> None:
     assert row["seeds"] == 3 and "seed" not in row
 
 
+@pytest.mark.slow
 def test_the_example_column_of_the_guide_is_in_every_table(
     tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:

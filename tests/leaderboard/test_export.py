@@ -198,6 +198,7 @@ def test_a_cell_that_begins_with_a_bracket_is_protected_in_latex() -> None:
     assert "{}[a] &" in text and "{}*b &" in text
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("format", export.READ)
 def test_columns_are_selected_by_their_headings(format: str, tables: dict[str, pd.DataFrame]) -> None:
     text = export.render(tables["long"], format, 200, columns=["over", "score", "floor"])
@@ -255,6 +256,7 @@ def test_records_add_no_formula_to_any_csv() -> None:
         assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@"))]
 
 
+@pytest.mark.slow
 def test_a_record_with_unusual_values_is_rendered_in_every_format() -> None:
     strange = make_record("local", floors={"name": 0.2, "majority": 0.1})
     assert strange.extrapolation is not None

@@ -100,6 +100,7 @@ def test_the_layout_of_published_numbers_does_not_mention_hidden_records(command
     assert code == 0 and "Performer" in printed and "hidden" not in printed + log
 
 
+@pytest.mark.slow
 def test_written_tables_and_the_page_state_how_to_show_hidden_records(command, smoke: Path) -> None:
     _, page, _ = command(smoke, "leaderboard", "--format", "html")
     assert command(smoke, "leaderboard", "--write")[0] == 0
@@ -127,6 +128,7 @@ def test_named_figures_and_comparisons_contain_smoke(command, smoke: Path) -> No
     assert code == 0 and "smoke" in printed
 
 
+@pytest.mark.slow
 def test_mixed_folders_show_every_other_protocol_and_no_smoke(command, mixed: Path) -> None:
     code, page, _ = command(mixed, "leaderboard", "--format", "html")
     assert code == 0 and "performer" in page

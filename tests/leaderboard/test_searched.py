@@ -62,6 +62,7 @@ def test_the_protocol_option_shows_both_and_the_full_name_one_of_them() -> None:
     assert select(smoke) == []  # scores of smoke have no meaning, searched or not
 
 
+@pytest.mark.slow
 def test_a_choice_at_an_end_of_the_grid_has_no_rank_and_no_claim_although_its_score_is_the_best() -> None:
     rows = leaderboard(board()).set_index("variant")
     row = rows.loc["fnet"]
@@ -90,6 +91,7 @@ def test_tables_show_the_chosen_rate_and_its_robustness() -> None:
     assert list(tidy(board(), "runs")["search_trials"].dropna().unique()) == [10, 12]
 
 
+@pytest.mark.slow
 def test_the_page_and_the_description_explain_the_search() -> None:
     records = board()
     text = page(records, {name: each.make(records, None) for name, each in LAYOUTS.items()}, "nothing")

@@ -109,6 +109,7 @@ def test_tables_and_figures_of_76_systems_take_less_than_1_gib(
     assert total < most_seconds
 
 
+@pytest.mark.slow
 def test_each_learning_curve_is_read_once_with_two_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, tuple[str, ...]]] = []
 
@@ -133,6 +134,7 @@ def test_each_learning_curve_is_read_once_with_two_columns(tmp_path: Path, monke
     assert sorted(read) == expected
 
 
+@pytest.mark.slow
 def test_size_of_figure_data_is_independent_of_the_number_of_seeds() -> None:
     rows = []
     for seeds in (1, 4):

@@ -42,6 +42,7 @@ def test_variants_are_compared_on_the_tasks_of_a_group() -> None:
     assert {each.task for each in found} == {"copy", "recall"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("arguments", [("leaderboard",), ("plot", "heat_map"), ("compare", "local", "performer")])
 def test_commands_accept_a_group(arguments, tmp_path) -> None:
     for record in records():

@@ -88,6 +88,7 @@ def data_of(text: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
+@pytest.mark.slow
 def test_the_file_is_valid_and_loads_nothing(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
     text, _ = built
     parsed = Parsed(text)
@@ -253,6 +254,7 @@ def test_names_are_escaped() -> None:
     assert cell["seeds"][0]["reason"] == NASTY
 
 
+@pytest.mark.slow
 def test_the_page_without_records_states_how_to_create_one() -> None:
     text, _ = build([])
     parsed = Parsed(text)
@@ -261,6 +263,7 @@ def test_the_page_without_records_states_how_to_create_one() -> None:
     assert re.findall(r'<section class="track[^"]*" data-track="([^"]+)"', text) == ["_published"]
 
 
+@pytest.mark.slow
 def test_a_record_without_results_has_a_row_and_details() -> None:
     bare = make_record("reformer", status="failed", parameters=None, data=None, speed=[], growth={}, flops=None,
                        energy=None, capability=None)  # fmt: skip
@@ -271,6 +274,7 @@ def test_a_record_without_results_has_a_row_and_details() -> None:
     assert '<span class="badge open" title="an error ended the cell' in text
 
 
+@pytest.mark.slow
 def test_the_page_is_independent_of_the_order_of_records(
     records: list[Record], built: tuple[str, dict[str, pd.DataFrame]]
 ) -> None:

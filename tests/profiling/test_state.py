@@ -130,6 +130,7 @@ def test_without_a_state_the_reason_is_recorded(overrides, spec, reason):
     assert found["points"] == [] and reason in found["reason"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "spec",
     [

@@ -47,6 +47,7 @@ def two_machines(tmp_path: Path) -> list[Record]:
     return store.load_all(tmp_path)
 
 
+@pytest.mark.slow
 def test_two_masked_processors_with_other_ceilings_share_no_row(two_machines: list[Record]) -> None:
     names = {"cpu-xeon-6-143-8-vm-2t-101gflops", "cpu-xeon-6-143-8-vm-2t-200gflops"}
     assert {record.machine for record in two_machines} == names

@@ -91,6 +91,7 @@ def test_a_cell_with_a_record_of_the_board_still_has_to_run(tmp_path, monkeypatc
     assert planned.status in ("stale", "done")
 
 
+@pytest.mark.slow
 def test_a_record_of_another_machine_does_not_count_and_is_kept(tmp_path, capsys):
     (planned,) = plan(CELL, tmp_path)
     data = {**make_record().data, "version": "1"}

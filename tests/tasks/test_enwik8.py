@@ -323,6 +323,7 @@ def test_official_archive_is_downloaded_once(small_text, tmp_path, monkeypatch):
     assert prepared(tmp_path, bytes=1_000).provenance().partial == "the first 1,000 of 2,059 bytes"
 
 
+@pytest.mark.slow
 def test_damaged_file_ends_the_command_with_a_one_line_message(tmp_path):
     folder = Folder(tmp_path, LRA_BENCH_DATA=str(tmp_path))
     (tmp_path / "enwik8.gz").write_bytes(gzip.compress(os.urandom(5_000))[:2_000])

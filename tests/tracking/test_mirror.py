@@ -131,6 +131,7 @@ def test_a_failed_cell_is_mirrored(tmp_path: Path) -> None:
     assert logged_summary["status"] == "diverged" and "metrics/test/accuracy" not in logged_summary
 
 
+@pytest.mark.slow
 def test_without_an_account_a_run_is_offline_and_the_home_folder_is_unchanged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_run_is_ended_after_an_error(
     assert wandb_log.records(log)[-1].WhichOneof("record_type") == "exit"
 
 
+@pytest.mark.slow
 def test_tracker_none_does_nothing_and_does_not_import_wandb(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"

@@ -33,6 +33,7 @@ def restore_torch_settings():
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("model", ["transformer", "performer", "local"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_losses_are_close_to_full_precision(precision, model):

@@ -59,6 +59,7 @@ def test_resources_requested_from_slurm(overrides, expected):
     assert ("gpus_per_node" in requested) == ("gpus_per_node" in expected)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [

@@ -71,6 +71,7 @@ class TestGatedScan:
         gates[0, 3, 0] = torch.nan
         assert gated_scan(gates)[0, :, 0].isnan().tolist() == [False, False, False, True, True]
 
+    @pytest.mark.slow
     def test_meta_device_and_opcheck(self):
         gates = torch.empty(2, 5, 6, device="meta", requires_grad=True)
         gated_scan(gates).sum().backward()
@@ -114,6 +115,7 @@ class TestSelectiveScan:
         for part in range(2):
             assert torch.autograd.gradcheck(lambda *each, part=part: selective_scan(*each)[part], inputs)
 
+    @pytest.mark.slow
     def test_meta_device_and_opcheck(self):
         x, steps, rates, write, read, state = selective_inputs(5, 4)
         inputs = x, steps, rates.detach().mT.contiguous().requires_grad_(), write, read

@@ -134,6 +134,7 @@ def test_many_small_heads_on_cpu_are_computed_by_loops(monkeypatch):
     assert not calls
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_opcheck_and_floating_point_operations_of_loops(kind):
     q, k, v, log_decay, state, *strength = draw(kind, 9)

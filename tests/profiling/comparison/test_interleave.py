@@ -217,6 +217,7 @@ def test_entries_contain_attention_kernel_and_flops_per_row(in_process: list) ->
     assert by_name["Attention"] == by_name["math"] > by_name["LinearAttention"]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("options", "statuses", "reason"),
     [
@@ -347,6 +348,7 @@ def test_out_of_memory_error_is_raised_if_a_single_row_does_not_fit() -> None:
     assert status_of(full.value)[0] == "out_of_memory"
 
 
+@pytest.mark.slow
 def test_largest_batch_is_measured_within_a_memory_limit(in_process: list) -> None:
     _, (one,) = measure([candidate("LinearAttention")], ("inference",), batch="largest", policy="largest", length=4096,
                      memory_limit_bytes=50_000_000)  # fmt: skip
@@ -356,6 +358,7 @@ def test_largest_batch_is_measured_within_a_memory_limit(in_process: list) -> No
     assert one.entry["tokens_per_second"] == pytest.approx(size * 4096 / one.entry["median_seconds"])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("peaks", "expected"), [([3, 1, 5, 2, 9], 3), ([32], 32), ([None], None)])
 def test_small_peaks_are_reported_as_median(monkeypatch: pytest.MonkeyPatch, peaks: list, expected: int | None) -> None:
     remaining = iter(peaks)

@@ -151,6 +151,7 @@ def test_the_score_is_that_of_the_most_probable_or_of_sampled_actions(greedy):
     assert found.parts["asked return"] == {"0": found.score, "1": found.score}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("mixer", ["transformer", "lstm", "hyena"])
 def test_roll_outs_do_not_depend_on_the_batch_size_and_equal_those_without_state(mixer):
     task = KeyToDoorTask(**SMALL)

@@ -194,6 +194,7 @@ def test_invalid_files_give_a_one_line_message_and_no_data(damage, tmp_path, cap
     assert "printed" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_invalid_file_ends_the_command_with_a_one_line_message_and_exit_code_2(tmp_path):
     _with_batch(lambda _: pickled(Call()))(tmp_path / "data")
     done = Folder(tmp_path / "work").run(

@@ -101,6 +101,7 @@ def test_impossible_lengths_are_refused(tmp_path):
         task.split("exam")
 
 
+@pytest.mark.slow
 def test_floors_distinguish_brightness_from_shape():
     generator = np.random.default_rng(0)
     labels = np.arange(600) % 10

@@ -206,6 +206,7 @@ def test_floors_of_pairs_that_train_lacks():
     assert {name: correct.mean() for name, correct in correct_rows(train, rows).items()} == expected
 
 
+@pytest.mark.slow
 def test_floors_in_the_window_of_lra(cache):
     task = prepared(cache, window=[500, 2000], rows={"train": 20_000, "validation": 10, "test": 5_000})
     error = (0.25 / 5000) ** 0.5

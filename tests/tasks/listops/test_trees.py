@@ -61,6 +61,7 @@ def original(shared_data):
     return examples, describe(examples.values, examples.starts, examples.lengths)
 
 
+@pytest.mark.slow
 @given(st.lists(trees, min_size=1, max_size=5))
 @settings(max_examples=200, deadline=None)
 def test_describe_equals_plain_python(tree_list):
@@ -79,6 +80,7 @@ def test_describe_equals_plain_python(tree_list):
         assert line[DIRECT_VALUE] == (evaluate((operator, digits)) if digits else NO_DIGIT)
 
 
+@pytest.mark.slow
 @given(trees)
 @settings(max_examples=200, deadline=None)
 def test_tokens_round_trip_to_the_tree(tree):
@@ -173,6 +175,7 @@ def test_acceptance_equals_that_of_the_original():
     assert Trees((4000, 8000), 10, 10, 0.25).acceptance() / 4 == pytest.approx(0.0004, abs=0.0001)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "limits",
     [

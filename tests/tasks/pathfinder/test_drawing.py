@@ -79,6 +79,7 @@ def test_picture_depends_only_on_seed_and_number():
     assert not (draw_pictures(p, 6, 0, 20).pixels == sequential.pixels[:20]).all(axis=(1, 2)).any()
 
 
+@pytest.mark.slow
 def test_usable_directions_equal_those_of_the_original():
     at_32 = np.flatnonzero(tables(published(32, "hard"), 1).usable) - 180
     assert at_32.tolist() == list(range(-150, -120))

@@ -182,6 +182,7 @@ def test_without_files_the_message_names_their_source(tmp_path, monkeypatch):
         read_release(few, tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_pictures_of_the_original_generator_are_read(shared_data, tmp_path):
     archive = shared_data / "pathfinder" / "original_generator_pathfinder32.tar.gz"
     pixels, labels, _ = originals(shared_data, 32, "hard")

@@ -20,6 +20,7 @@ SETS = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("resolution", "difficulty", "count"), SETS)
 def test_markers_and_labels_are_inferred(resolution, difficulty, count):
     p = published(resolution, difficulty)
@@ -31,6 +32,7 @@ def test_markers_and_labels_are_inferred(resolution, difficulty, count):
     assert (trace(drawn.pixels, p) == drawn.about[:, LABEL]).mean() >= 0.97
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("resolution", "difficulty"), [(32, "hard"), (32, "intermediate"), (32, "easy"), (128, "hard")]
 )
