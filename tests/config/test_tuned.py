@@ -1,5 +1,6 @@
 """The protocol that trains systems with the recipes of their papers: its files, refused cells, records."""
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,9 @@ def leaves(node, before=""):
 
 @pytest.fixture(scope="module")
 def composed():
+    """Return a function that composes the cell of a file once."""
     with compose.hydra_context():
-        return {name: compose.compose([*chosen(name), "hardware=cpu"]) for name in FILES}
+        yield functools.cache(lambda name: compose.compose([*chosen(name), "hardware=cpu"]))
 
 
 def test_recipes_exist_for_every_task_of_long_range_arena():
@@ -77,14 +79,14 @@ class TestFile:
             for base in bases:
                 written = OmegaConf.merge(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"), written)
         expected = dict(leaves(OmegaConf.to_container(written)))
-        found = dict(leaves(as_dict(composed[name].config)))
+        found = dict(leaves(as_dict(composed(name).config)))
         assert {key: found[key] for key in expected} == expected
-        assert composed[name].modified == () and composed[name].differences == {}
+        assert composed(name).modified == () and composed(name).differences == {}
         assert {"train.steps", "train.batch_size", "train.lr", "train.state_lr", "train.warmup_steps"} <= set(found)
 
     @pytest.mark.one_in(8)
     def test_the_system_can_be_built(self, name, composed):
-        made = composed[name].config
+        made = composed(name).config
         spec = build_task(made).spec
         network = build_model(made, spec)
         assert network.supports(spec) is None
