@@ -88,6 +88,7 @@ def record(title, task, seed, score):
     return make_record("transformer", task, seed, protocol="quick-v2", **options)
 
 
+@pytest.mark.slow
 def test_records_are_assigned_to_rows_by_their_options():
     scores = {(BASELINE, 0): 3.0, (BASELINE, 1): 3.2, ("SwiGLU", 0): 2.9, ("ELU", 0): 3.1, ("Fixup", 0): 3.5}
     records = [record(title, "enwik8", seed, score) for (title, seed), score in scores.items()]

@@ -285,6 +285,7 @@ def kept(record: Record) -> dict[str, Any]:
     return {"search": own, "test": record.metrics["test"], "weights": training["final_weights_sha256"]}
 
 
+@pytest.mark.slow
 def test_a_search_trains_the_cell_at_the_chosen_rate_and_a_killed_one_chooses_the_same(tmp_path, forks) -> None:
     calm, killed = Folder(tmp_path / "calm"), Folder(tmp_path / "killed")
     shown = forks.command(calm, "bench", *QUICK, "--dry-run")

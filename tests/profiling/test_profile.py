@@ -485,6 +485,7 @@ run_worker(json.loads(sys.argv[1]), 600, module=sys.argv[2])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_worker_does_not_outlive_its_parent(number: signal.Signals, write_module: Callable[[str], str]) -> None:

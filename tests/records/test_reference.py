@@ -198,6 +198,7 @@ def test_a_results_folder_that_is_a_board_is_not_its_own_reference(user_and_boar
     assert reference.load_reference(folder / "reference", folder / "reference" / "board") == []
 
 
+@pytest.mark.slow
 def test_commands_show_the_reference_next_to_the_results(tmp_path, forks):
     folder = Folder(tmp_path / "work", LRA_BENCH_REFERENCE=str(tmp_path / "reference"))
     board = tmp_path / "reference" / "board"

@@ -47,6 +47,8 @@ def alone() -> Iterator[Callable[..., int]]:
         yield lambda *call: process.submit(*call).result()
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @linux
 @pytest.mark.parametrize("megabytes", [50, 200, 500])
 @pytest.mark.parametrize("work", [touch, fill])

@@ -24,7 +24,7 @@ def make_drawer(resolution, margin, border_rule=True):
     return drawer
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("resolution", "difficulty", "count"),
     [(32, "hard", 4), (32, "intermediate", 4), (32, "easy", 8), (64, "easy", 2), (128, "easy", 2), (256, "easy", 1)],
