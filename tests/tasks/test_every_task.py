@@ -116,6 +116,7 @@ def assert_runs(forks, folder, task, model):
         )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.slow) if task in LONG else task for task in TASKS]
 )
