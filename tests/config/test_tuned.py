@@ -43,8 +43,13 @@ def leaves(node, before=""):
 @pytest.fixture(scope="module")
 def composed():
     """Return a function that composes the cell of a file once."""
-    with compose.hydra_context():
-        yield functools.cache(lambda name: compose.compose([*chosen(name), "hardware=cpu"]))
+
+    @functools.cache
+    def cell_of(name):
+        with compose.hydra_context():
+            return compose.compose([*chosen(name), "hardware=cpu"])
+
+    return cell_of
 
 
 def test_recipes_exist_for_every_task_of_long_range_arena():
