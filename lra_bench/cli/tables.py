@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -102,7 +102,9 @@ def leaderboard(
     reference_row = against if records else None
     if write:
         check_writable(root)
-    frames = {name: each.make(records if all_layouts else shown, reference_row) for name, each in wanted.items()}
+    frames: dict[str, Any] = {}
+    for name, each in wanted.items():
+        frames[name] = each.make(records if all_layouts else shown, reference_row, frames.get("long"))
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name, if_empty):

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from .cell import Cell
@@ -112,7 +113,7 @@ class Column:
     machine: bool = False
     scale: bool = False
 
-    @property
+    @cached_property
     def repeats(self) -> str:
         """The placeholder in the name, empty if the column is not repeated."""
         start = self.name.find("<")
@@ -135,9 +136,13 @@ class Column:
         """
         if not self.repeats:
             return "" if name == self.name else None
-        before, after = map(re.escape, self.name.split(self.repeats))
-        found = re.fullmatch(f"{before}({PATTERNS[self.repeats]}){after}", name)
+        found = self._pattern.fullmatch(name)
         return found[1] if found else None
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        before, after = map(re.escape, self.name.split(self.repeats))
+        return re.compile(f"{before}({PATTERNS[self.repeats]}){after}")
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,12 @@ def _column_groups(
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows as dicts of plain values, with None for missing values."""
-    import pandas as pd
-
+    # ``DataFrame.to_dict`` takes ten times as long for tables of thousands of columns.
+    names, known = [str(name) for name in frame.columns], frame.notna().to_numpy()
+    values = frame.astype(object).to_numpy()
     return [
-        {str(name): None if pd.isna(value) else plain(value) for name, value in row.items()}
-        for row in frame.to_dict("records")
+        {name: plain(value) if there else None for name, value, there in zip(names, row, present, strict=True)}
+        for row, present in zip(values, known, strict=True)
     ]
 
 

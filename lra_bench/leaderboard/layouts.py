@@ -26,8 +26,8 @@ class Layout:
     """A kind of table.
 
     ``make`` builds the data from records, with claims relative to the variant of the given name (by default the
-    transformer). ``sections`` splits the data into titled tables of text, ``file`` is the file name without suffix, and
-    ``note`` explains the table to its readers.
+    transformer), and from the data of ``long`` if it is given. ``sections`` splits the data into titled tables of text,
+    ``file`` is the file name without suffix, and ``note`` explains the table to its readers.
     """
 
     make: Callable[..., pd.DataFrame]
@@ -39,7 +39,7 @@ class Layout:
 
 LAYOUTS = {
     "long": Layout(
-        lambda records, against=None: leaderboard(records, against=against),
+        lambda records, against=None, board=None: leaderboard(records, against=against),
         long_sections,
         "leaderboard",
         "Leaderboard",
@@ -71,7 +71,7 @@ LAYOUTS = {
         "skill kept on longer inputs.",
     ),
     "published": Layout(
-        lambda records, against=None: load_published(),
+        lambda records, against=None, board=None: load_published(),
         published_sections,
         "published",
         "Published numbers",
@@ -80,7 +80,7 @@ LAYOUTS = {
         "differs is marked as a misprint.",
     ),
     "reproduction": Layout(
-        reproduction,
+        lambda records, against=None, board=None: reproduction(records),
         reproduction_sections,
         "reproduction",
         "Reproduction of published scores",

@@ -15,6 +15,7 @@ from . import columns as registry
 from .averages import FIVE, PATH_X, averages
 from .badges import RETENTION, all_ended, badges
 from .column import Column, in_order
+from .formatting import rows_of
 from .runs import SECTIONS
 from .table import leaderboard, runs, with_types
 
@@ -25,7 +26,7 @@ ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
 
-def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
+def overview(records: Iterable[Record], against: str | None = None, board: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row per protocol, variant and hardware, followed by the floors of each protocol.
 
     Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
@@ -34,7 +35,8 @@ def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFr
     seeds. ``relative_speed``, ``relative_memory`` and ``profile_time_exponent`` are means over the tasks with a
     profile (see ``attach_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times
     the training length, over tasks on which every seed clears the floor. ``kind`` is ``measured`` or ``floor``.
-    ``section`` is one of ``SECTIONS``.
+    ``section`` is one of ``SECTIONS``. ``board`` is the result of ``leaderboard`` for the same arguments, computed if
+    it is None.
     """
     import pandas as pd
 
@@ -42,7 +44,7 @@ def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFr
     frame = runs(records)
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.WIDE if not column.repeats])
-    board = leaderboard(records, against=against)
+    board = leaderboard(records, against=against) if board is None else board
     by_seed = _scores_by_seed(frame)
     rows = [
         row
@@ -68,10 +70,10 @@ def _track(
     """Yield the rows of one protocol."""
     board = board.assign(label=task_labels(board))
     board["skill"] = board["skill"].mask(board["label"].isin(_not_learned(board)))
-    measured = [
-        {"protocol": protocol, "kind": "measured", **_measured(group, by_seed)}
-        for _, group in board.groupby(ONE_ROW, sort=False, dropna=False)
-    ]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows_of(board):
+        groups.setdefault(tuple(row[name] for name in ONE_ROW), []).append(row)
+    measured = [{"protocol": protocol, "kind": "measured", **_measured(group, by_seed)} for group in groups.values()]
     yield from sorted(measured, key=_order)
     board = board[board["section"] == "ranked"]
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
@@ -106,9 +108,8 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return SECTIONS.index(row["section"]), -scored, skill, row["variant"], row["hardware"]
 
 
-def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]) -> dict[str, Any]:
+def _measured(rows: Sequence[dict[str, Any]], by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]) -> dict[str, Any]:
     """Return the row of one variant on one hardware from its rows by task."""
-    rows = [{str(name): _known(value) for name, value in row.items()} for row in group.to_dict("records")]
     first = rows[0]
     row: dict[str, Any] = {
         name: first[name] for name in ("section", "variant", "model", "modified", "hardware", "reference")
@@ -147,13 +148,6 @@ def _retention(entry: Mapping[str, Any]) -> float | None:
     if own is None or longer is None or not entry["clears_floor"]:
         return None
     return longer / own if own > 0 else None
-
-
-def _known(value: Any) -> Any:
-    """Return the value, None if it is missing in pandas."""
-    import pandas as pd
-
-    return None if pd.isna(value) else value
 
 
 def _averages(

@@ -21,7 +21,7 @@ SOURCES = ("nystromformer", "skyformer", "flashattention", "mega")
 COLUMNS = ("task", "model", "protocol", "hardware", "scores", "score", "band_low", "band_high", "sources", "outcome")
 
 
-def reproduction(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
+def reproduction(records: Iterable[Record]) -> pd.DataFrame:
     """Return one row per model, task and hardware measured under ``small``, with the band of published accuracies.
 
     ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band goes from the
@@ -29,10 +29,6 @@ def reproduction(records: Iterable[Record], against: str | None = None) -> pd.Da
     source quotes from another. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by how
     many points it lies ``above`` or ``below``. Models without a published number, with other options, and modified
     protocols are left out.
-
-    Args:
-        records: The records.
-        against: Not used; every row is compared with its band.
     """
     import pandas as pd
 

@@ -107,12 +107,8 @@ def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
     Measured rows are sorted by the number of scores and the mean skill on these tasks. ``avg5`` and ``avg6_fail50`` are
     kept only if all of their tasks are among ``labels``.
     """
-    left_out = {
-        name
-        for name in (rows[0] if rows else ())
-        for column in of_each_task()
-        if (part := column.part_of(name)) is not None and part not in labels
-    }
+    every = [name.removeprefix("score_") for name in (rows[0] if rows else ()) if name.startswith("score_")]
+    left_out = {column.named(label) for label in every if label not in labels for column in of_each_task()}
     incomplete = [name for name in (rows[0] if rows else ()) if name.startswith("avg") and not set(FIVE) <= set(labels)]
     chosen = []
     for row in rows:

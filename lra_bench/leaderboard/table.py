@@ -15,6 +15,7 @@ from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 from . import columns as registry
 from .claims import REFERENCE, Place, Ranking, place_name, rankings
 from .column import Column, find_column, in_order, values
+from .formatting import rows_of
 from .naming import find_variant, unique_names
 from .runs import SECTIONS, runs_of
 
@@ -117,7 +118,7 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
     """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
     if rows.empty:
         return rows
-    claims = [_claims(row, found.get(place_name(row)), reference) for row in rows.to_dict("records")]
+    claims = [_claims(row, found.get(place_name(row)), reference) for row in rows_of(rows)]
     added = {name: [claim[name] for claim in claims] for name in claims[0]}
     return with_types(rows.assign(**added), registry.LONG)
 
