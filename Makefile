@@ -81,10 +81,8 @@ profile: $(INSTALLED) ## Compare speed, memory and FLOPs of untrained models wit
 evaluate: $(INSTALLED) ## Test the best weights of a record again: RECORD=results/runs/….json ARGS="--lengths 1000,2000"
 	"$(BIN)/lra-bench" evaluate $(call option,RECORD) $(ARGS)
 
-# With TASK or PROTOCOL nothing is written, because a selection must not replace the tables of all records.
-leaderboard: $(INSTALLED) ## Print and write the leaderboard of all records; with TASK or PROTOCOL only print it
-	"$(BIN)/lra-bench" leaderboard $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) \
-	  $(if $(TASK)$(PROTOCOL),,--write) $(ARGS)
+leaderboard: $(INSTALLED) ## Print the best rows of each task, or one TASK or PROTOCOL; ARGS=--write writes all tables
+	"$(BIN)/lra-bench" leaderboard $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
 compare: $(INSTALLED) ## Compare two variants: A=performer B="performer features=64 rope" TASK=listops
 	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, such as make compare A=performer B="performer features=64"' >&2; exit 2; }

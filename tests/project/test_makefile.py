@@ -70,7 +70,7 @@ def called(folder: Path) -> list[str]:
         (["data", "TASK=listops", "PROTOCOL=small"], ["data", "prepare", "listops", "--protocol", "small"]),
         (["evaluate", "RECORD=a b.json"], ["evaluate", "a b.json"]),
         (["leaderboard", "PROTOCOL=quick", "ARGS=--json"], ["leaderboard", "--protocol", "quick", "--json"]),
-        (["leaderboard"], ["leaderboard", "--write"]),
+        (["leaderboard"], ["leaderboard"]),
         (["plots"], ["plot"]),
         (["plots", "TASK=listops", "PROTOCOL=smoke"], ["plot", "--task", "listops", "--protocol", "smoke"]),
         (
