@@ -32,10 +32,10 @@ def recurrent(network: nn.Module, x: Any, state: Any = None) -> Any:
         The outputs and the final state.
     """
     types = LSTM_TYPES if isinstance(network, nn.LSTM) else GRU_TYPES
-    data = x.data if isinstance(x, PackedSequence) else x
-    if data.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") in types:
+    device = next(network.parameters()).device.type
+    if device != "cpu" or not torch.is_autocast_enabled("cpu") or torch.get_autocast_dtype("cpu") in types:
         return network(x, state)
-    return _in_single_precision(data, x, network, state)
+    return _in_single_precision(x.data if isinstance(x, PackedSequence) else x, x, network, state)
 
 
 @attention_backend("rnn_fp32")

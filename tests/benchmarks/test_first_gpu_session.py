@@ -197,7 +197,7 @@ def test_systems_probe_finds_a_wrong_result_on_the_device(monkeypatch, capsys):
     assert found["status"] == "ok" and found["relative_difference"] == {"fp32": pytest.approx(0.25)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_whole_session_with_tiny_sizes(device, tmp_path):
     """Runs on the CPU, and on the fake CUDA device, whose operators are computed on the CPU."""

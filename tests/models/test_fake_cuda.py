@@ -99,7 +99,7 @@ def test_every_system_trains_without_waits_uploads_and_risks(half):
     check(SYSTEMS[half::2], ["listops", "enwik8"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "precision"),
     [*((task, "bf16") for task in ("image", "retrieval", "copy")), ("enwik8", "fp16"), ("listops", "fp32")],
