@@ -18,6 +18,7 @@ from .options import Json, Reference, Results, print_json, records_of, root_of
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
 Task = Annotated[str | None, typer.Option(help="Only this task or group of tasks (lra-bench list groups)")]
+HIDDEN = "also of earlier protocol versions, modified protocols and searched rates at an end of the grid"
 
 
 def leaderboard(
@@ -49,8 +50,7 @@ def leaderboard(
         bool,
         typer.Option(
             "--all",
-            help="Show all tables in the terminal, also of earlier protocol versions, modified protocols and searched "
-            "rates at an end of the grid; other formats always contain them",
+            help=f"Show all tables in the terminal, {HIDDEN}; other formats always contain them",
         ),
     ] = False,
     as_json: Json = False,
@@ -173,11 +173,12 @@ def plot(
     protocol: Protocol = None,
     width: Annotated[str, typer.Option(help="Width in columns of a paper: one or two")] = "two",
     output: Annotated[Path | None, typer.Option(help="Output folder; default: figures/ in the results folder")] = None,
+    everything: Annotated[bool, typer.Option("--all", help=f"Draw all records, {HIDDEN}")] = False,
 ) -> None:
     """Draw figures of the records, as PDF, PNG and CSV."""
     from lra_bench.figures import FIGURES, check, draw
     from lra_bench.figures.pool import draw_all
-    from lra_bench.leaderboard.naming import explain_hidden, select
+    from lra_bench.leaderboard.naming import current, explain_hidden, select
 
     check(next(iter(FIGURES)) if name == "all" else name, width)
     root, found = records_of(results, reference)
@@ -186,6 +187,10 @@ def plot(
         none = f"--results {root}: contains no records to draw; run lra-bench bench first"
         raise UserError(explain_hidden(found, task, protocol) or none)
     folder = output or root / "figures"
+    if not (protocol or everything):
+        records, hidden = current(records)
+        if hidden:
+            say(hidden)
     del found  # draw_all frees the memory of the records
     if name != "all":
         for path in draw(name, records, folder, width):

@@ -44,7 +44,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     everything = averaged(scores(records), key)
     scored = everything["score"].notna()
     if scored.any():
-        everything = pd.concat([with_claims(everything[scored], records), everything[~scored]])
+        everything = pd.concat([with_claims(everything[scored], records, pairs=False), everything[~scored]])
     columns = (
         "metric", "score", "low", "high", "seeds", "seed_scores", "learned", "two_levels", "best", "floor", "skill",
         "status",

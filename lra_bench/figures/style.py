@@ -58,6 +58,18 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+LAYOUT_TABLES = ["GDEF", "GPOS", "GSUB"]
+"""Tables of a font that are not needed in a PDF, which contains the glyphs and positions of its texts."""
+
+
+@functools.cache
+def _omit_layout_tables() -> None:
+    """Configure fontTools to leave ``LAYOUT_TABLES`` out of embedded fonts; reducing them takes most of its time."""
+    from fontTools.subset import Options
+
+    Options._drop_tables_default = [*Options._drop_tables_default, *LAYOUT_TABLES]
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Use the settings of all figures in the context; matplotlib's settings are restored at its end.
@@ -197,6 +209,7 @@ def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str, p
         with style(), ExitStack() as written:
             document = None
             if pdf:
+                _omit_layout_tables()
                 path = written.enter_context(replacing(folder / f"{name}.pdf"))
                 document = written.enter_context(PdfPages(path, metadata={"CreationDate": None}))
             for number, page in enumerate(pages, start=1):

@@ -85,10 +85,11 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
     )
 
 
-def with_claims(rows: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
+def with_claims(rows: pd.DataFrame, records: Sequence[Record], pairs: bool = True) -> pd.DataFrame:
     """Return the rows with the claims of tables: whether a row is among the ``best``, and its letters in ``ties``.
 
-    Two rows of a task with letters differ significantly unless they share a letter.
+    Two rows of a task with letters differ significantly unless they share a letter. Without ``pairs`` the tests of all
+    pairs are skipped, and there are no letters.
     """
     found = rankings(records)
     best, ties = [], []
@@ -98,7 +99,7 @@ def with_claims(rows: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
         key = (row["model"], row["reference"], row["hash"])
         ranking = found.get(place)
         if ranking is not None and place not in letters:
-            letters[place] = tie_letters(ranking)
+            letters[place] = tie_letters(ranking) if pairs else {}
         best.append(ranking is not None and key in ranking.winners)
         ties.append(letters[place].get(key, "") if ranking is not None else "")
     return rows.assign(best=best, ties=ties)
