@@ -1,6 +1,7 @@
 """Draw all figures with two processes.
 
-A second process draws from the front of the list of figures, the calling process from its end.
+A second process draws from the front of the list of figures while the calling process computes their data. Then the
+calling process draws from the end of the list.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 WORTHWHILE_RECORDS = 50
 """Minimum number of records for a second process; fewer are drawn before one has started. It uses about 300 MiB."""
 
+POLL_SECONDS = 0.02
+"""Interval at which the second process is offered figures whose data has been computed."""
+
 Outcome = Sequence[Path] | Exception
 Drawing = tuple[str, "pd.DataFrame", Path, str]
 """Arguments of ``render``."""
@@ -65,19 +69,29 @@ def draw_all(
     """
     width_inches(width)
     check_output(folder)
+    total = drawn = 0
+    remaining: deque[Drawing] = deque()
+    done: SimpleQueue[tuple[str, Outcome]] = SimpleQueue()
     with _helper(folder, len(records)) as helper:
-        remaining: deque[Drawing] = deque()
+        feeding = helper.draw(remaining, done) if helper else None
         with bar(len(names), "computing the data of figures", unit="figures") as advance:
             for name in names:
-                remaining.extend((name, part, folder, width) for part in _data_by_protocol(name, records))
+                parts = _data_by_protocol(name, records)
+                total += len(parts)
+                remaining.extend((name, part, folder, width) for part in parts)
                 advance(1, name)
+                for outcome in _finished(done):
+                    drawn += 1
+                    yield outcome
         records.clear()  # the data of figures needs far less memory
+        if helper:
+            helper.complete.set()
         with (
             _frozen_garbage_collection(),
             deferred(act=interrupt) as interrupted,
-            bar(len(remaining), "drawing", unit="figures") as advance,
+            bar(total, "drawing", start=drawn, unit="figures") as advance,
         ):
-            for name, outcome in _drawn(remaining, helper, interrupted):
+            for name, outcome in _drawn(remaining, done, feeding, interrupted):
                 yield name, outcome
                 advance(1, name)
 
@@ -91,15 +105,23 @@ def _data_by_protocol(name: str, records: Sequence[Record]) -> list[pd.DataFrame
         return []
 
 
+def _finished(done: SimpleQueue[tuple[str, Outcome]]) -> Iterator[tuple[str, Outcome]]:
+    """Yield the outcomes that the second process has sent so far."""
+    while not done.empty():
+        yield done.get()
+
+
 def _drawn(
-    remaining: deque[Drawing], helper: _Helper | None, interrupted: Callable[[], bool]
+    remaining: deque[Drawing],
+    done: SimpleQueue[tuple[str, Outcome]],
+    feeding: threading.Thread | None,
+    interrupted: Callable[[], bool],
 ) -> Iterator[tuple[str, Outcome]]:
-    """Draw the remaining figures in this process and in ``helper``, and yield their outcomes.
+    """Draw the remaining figures, and yield their outcomes and those of the second process, which ``feeding`` serves.
 
     Raises ``KeyboardInterrupt`` if ``interrupted`` returns true after a figure.
     """
-    done = helper.draw(remaining) if helper else None
-    while remaining or done:
+    while (feeding and feeding.is_alive()) or remaining or not done.empty():
         with suppress(IndexError):  # the helper may have taken the last figure in the meantime
             drawing = remaining.pop()
             outcome = _rendered(drawing)
@@ -107,12 +129,9 @@ def _drawn(
             if interrupted():
                 raise KeyboardInterrupt
             yield drawing[0], outcome
-        while done and (not remaining or not done.empty()):
-            answer = done.get()
-            if answer is None:
-                done = None
-            else:
-                yield answer
+        if feeding and not remaining:
+            feeding.join(POLL_SECONDS)
+        yield from _finished(done)
 
 
 class _Helper:
@@ -125,16 +144,20 @@ class _Helper:
         self._process = context.Process(target=_serve, args=(child_connection,), daemon=True)
         self._process.start()
         self._expected = True
+        self.complete = threading.Event()  # set when no more figures are added
         child_connection.close()
 
-    def draw(self, remaining: deque[Drawing]) -> SimpleQueue[tuple[str, Outcome] | None]:
-        """Start drawing from the front of ``remaining`` in a thread; return a queue of outcomes that ends with None."""
-        done: SimpleQueue[tuple[str, Outcome] | None] = SimpleQueue()
-        threading.Thread(target=self._feed, args=(remaining, done), daemon=True).start()
-        return done
+    def draw(self, remaining: deque[Drawing], done: SimpleQueue[tuple[str, Outcome]]) -> threading.Thread:
+        """Start drawing from the front of ``remaining``; return the thread, which puts the outcomes into ``done``.
 
-    def _feed(self, remaining: deque[Drawing], done: SimpleQueue[tuple[str, Outcome] | None]) -> None:
-        while remaining:
+        The thread ends if nothing remains after ``complete`` is set, or with the process.
+        """
+        thread = threading.Thread(target=self._feed, args=(remaining, done), daemon=True)
+        thread.start()
+        return thread
+
+    def _feed(self, remaining: deque[Drawing], done: SimpleQueue[tuple[str, Outcome]]) -> None:
+        while remaining or not self.complete.wait(POLL_SECONDS):
             with suppress(IndexError):  # the main process may have taken the last figure in the meantime
                 drawing = remaining.popleft()
                 try:
@@ -147,7 +170,6 @@ class _Helper:
                         how = ended_by(self._process.exitcode or 0)
                         say(f"plot {drawing[0]}: the second process {how}; this process draws the remaining figures")
                     break
-        done.put(None)
 
     def end(self, folder: Path) -> None:
         """Kill the process and remove its partial files from ``folder``."""

@@ -202,8 +202,8 @@ def test_legends_fit_their_width_and_contain_all_text(labels: list[str], inches:
 
 def test_the_cached_width_of_a_text_is_independent_of_the_active_style():
     text = "fewer than 3 seeds: not tested"
-    style.text_inches.cache_clear()
+    style._em.cache_clear()
     outside = style.text_inches(text)
-    style.text_inches.cache_clear()
+    style._em.cache_clear()
     with style.style():
         assert style.text_inches(text) == outside
