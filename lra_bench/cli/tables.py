@@ -74,6 +74,7 @@ def leaderboard(
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import current, explain_hidden, select
+    from lra_bench.leaderboard.sections import check_columns
     from lra_bench.leaderboard.summary import summary
     from lra_bench.page.page import page, write_page
     from lra_bench.records.store import check_writable
@@ -92,6 +93,8 @@ def leaderboard(
     else:
         root, found = root_of(results), load_project(from_wandb)
     records, explanation = select(found, task, protocol), explain_hidden(found, task, protocol)
+    headings = [each.strip() for each in columns.split(",")] if columns else []
+    check_columns(headings, records, layout or "long")
     if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
     in_terminal = text_format == "terminal" and bool(records)
@@ -116,7 +119,6 @@ def leaderboard(
         print(summary(shown, export.terminal_width(), hidden), end="")
     else:
         name = layout or "long"
-        headings = [each.strip() for each in columns.split(",")] if columns else []
         frame = chosen.make(shown, reference_row) if write and hidden else frames[name]
         if explanation and frame.empty and text_format not in export.READ:
             say(f"{explanation}.")

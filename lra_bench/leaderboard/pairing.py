@@ -113,6 +113,6 @@ def _read(file: _File) -> _Rows | None:
     ones = np.ones(len(own))
 
     def numbers(name: str) -> np.ndarray:
-        return own[name].to_numpy().astype(np.float64) if name in own.schema.names else ones
+        return tables.array(own[name]).astype(np.float64) if name in own.schema.names else ones
 
-    return _Rows(own["target"].to_numpy(), numbers("correct"), numbers("loss"), numbers("scored"))
+    return _Rows(tables.array(own["target"]), numbers("correct"), numbers("loss"), numbers("scored"))

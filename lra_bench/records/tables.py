@@ -31,9 +31,19 @@ def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
     if table is None:
         return None
     # pandas is avoided, because creating a frame takes longer than reading one of thousands of small files.
-    step, score = (np.asarray(table[name].to_numpy(), dtype=float) for name in ("step", "validation_score"))
+    step, score = (np.asarray(array(table[name]), dtype=float) for name in ("step", "validation_score"))
     known = ~np.isnan(score)
     return step[known].astype(int), score[known]
+
+
+def array(column: Any) -> np.ndarray:
+    """Return a column of an Arrow table as an array, numbers without importing pandas, as ``to_numpy`` does."""
+    import numpy as np
+    import pyarrow as pa
+
+    if column.null_count or not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.asarray(column.to_numpy())
+    return np.from_dlpack(column.combine_chunks())
 
 
 def predictions(record: Record) -> pd.DataFrame | None:
