@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.progress import bar
 from lra_bench.records.schema import Record
 
 from .claims import Key, Place, Ranking, key_of, place_of, rankings
@@ -57,7 +58,12 @@ def compare(
             f"A={a} B={b}: the variants have no finished task and protocol in common "
             f"({name_a}: {where[0] or 'nothing'}; {name_b}: {where[1] or 'nothing'})"
         )
-    return name_a, name_b, [_compare(places_a[place], places_b[place]) for place in shared]
+    comparisons = []
+    with bar(len(shared), "comparing", unit="tasks") as advance:
+        for place in shared:
+            comparisons.append(_compare(places_a[place], places_b[place]))
+            advance(1, place[0])
+    return name_a, name_b, comparisons
 
 
 Where = tuple[Ranking, Key]

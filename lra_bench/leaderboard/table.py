@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.progress import bar
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
@@ -118,7 +119,11 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
     """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
     if rows.empty:
         return rows
-    claims = [_claims(row, found.get(place_name(row)), reference) for row in rows_of(rows)]
+    claims = []
+    with bar(len(rows), "comparing variants", unit="rows") as advance:
+        for row in rows_of(rows):
+            claims.append(_claims(row, found.get(place_name(row)), reference))
+            advance(1, row["task"])
     added = {name: [claim[name] for claim in claims] for name in claims[0]}
     return with_types(rows.assign(**added), registry.LONG)
 

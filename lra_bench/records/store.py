@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.data.locks import hold
-from lra_bench.progress import say
+from lra_bench.progress import bar, say
 from lra_bench.runtime.files import read_whole, replacing, sweep, why
 
 from .environment import HOST, host_name, same_host
@@ -264,15 +264,18 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     (``attach_costs``).
     """
     records: list[Record] = []
-    for path in sorted((root / RUNS).glob("*/*/*/*/seed*.json")):
-        try:
-            record = load(path)
-            if root / RUNS / record.key.file("json") != path:
-                raise UserError(f"{path}: contains the record of {record.key} and is in the wrong place")
-        except UserError as error:
-            broken(f"{error}; left out")
-        else:
-            records.append(record)
+    paths = sorted((root / RUNS).glob("*/*/*/*/seed*.json"))
+    with bar(len(paths), f"reading {root}", unit="records") as advance:
+        for path in paths:
+            advance(1)
+            try:
+                record = load(path)
+                if root / RUNS / record.key.file("json") != path:
+                    raise UserError(f"{path}: contains the record of {record.key} and is in the wrong place")
+            except UserError as error:
+                broken(f"{error}; left out")
+            else:
+                records.append(record)
     name_machines(records)
     attach_costs(records, load_profiles(root, records, broken))
     return records

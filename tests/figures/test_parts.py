@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.font_manager import FontProperties
 
 from lra_bench.config.listing import options
 from lra_bench.figures import heat_map, palette, ranks, style, variants
@@ -198,6 +200,15 @@ def test_legends_fit_their_width_and_contain_all_text(labels: list[str], inches:
         assert sum(legend.widths) + 0.16 * (len(legend.columns) - 1) <= inches + 1e-6
     laid_out = "".join(entry.label for column in legend.columns for entry in column)
     assert laid_out.replace("\n", "").replace(" ", "") == "".join(labels).replace(" ", "")
+
+
+@given(st.text("AVTfiWoy. ·=", min_size=1, max_size=30))
+def test_the_width_of_a_text_is_that_of_its_layout_up_to_kerning(text: str) -> None:
+    with style.style():
+        drawn = (
+            RendererAgg(1, 1, 300).get_text_width_height_descent(text, FontProperties(size=style.SMALL), False)[0] / 300
+        )
+    assert -0.01 <= style.text_inches(text) - drawn <= 0.02 * len(text)
 
 
 def test_the_cached_width_of_a_text_is_independent_of_the_active_style():

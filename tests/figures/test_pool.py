@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lra_bench import figures
@@ -125,6 +126,23 @@ def test_closing_the_iterator_leaves_no_process(tmp_path: Path, capfd: pytest.Ca
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("two_processes")
+def test_a_figure_is_drawn_while_the_data_of_the_next_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_for_the_first(name: str, records: list[Record]) -> pd.DataFrame:
+        until = time.monotonic() + 120
+        while name == FEW[1] and not list(tmp_path.glob(f"{FEW[0]}*.csv")) and time.monotonic() < until:
+            time.sleep(0.01)
+        computed[name] = bool(list(tmp_path.glob(f"{FEW[0]}*.csv")))
+        return figures.tabulate(name, records)
+
+    computed: dict[str, bool] = {}
+    monkeypatch.setattr(pool, "tabulate", wait_for_the_first)
+    names = [name for name, _ in pool.draw_all(study(), tmp_path, names=FEW)]
+    assert sorted(names) == sorted(FEW) and computed[FEW[1]]
+
+
 @pytest.mark.usefixtures("two_processes")
 def test_two_processes_and_one_process_write_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lra_bench.cli import main
+from lra_bench.leaderboard import table
 from lra_bench.leaderboard.summary import MOST_LINES
 
 BOARDS = Path(__file__).parents[2] / "results" / "reference"
@@ -74,3 +75,25 @@ def test_the_leaderboard_fits_a_screen(folder: Path, width: int, monkeypatch, ca
     assert max(map(len, text.splitlines())) <= width and "continued" not in text and text.count("─\n") == 1
     assert "listops · quick-v2 · accuracy in % · floor 41.8 (root operator and digits)" in text
     assert "*performer" in text and "Left out:" in text and "--all shows them" in " ".join(text.split())
+
+
+def test_figures_hide_obsolete_and_modified_rows_unless_asked_for(folder: Path, monkeypatch, capsys) -> None:
+    drawn = []
+    for options in ("", " --all"):
+        printed(folder, f"plot ranks{options}", monkeypatch, capsys)
+        drawn.append({path.name for path in (folder / "figures").glob("ranks*.csv")})
+    assert drawn[0] < drawn[1] and not any("modified" in name for name in drawn[0])
+
+
+@pytest.mark.parametrize("options", ["--columns score,foo", "--against foo", "--format foo", "--layout foo"])
+def test_wrong_options_of_the_leaderboard_are_refused_before_tables_are_computed(
+    folder: Path, options: str, monkeypatch, capsys
+) -> None:
+    def compute(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(table, "runs", compute)
+    monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard", *options.split(), "--results", str(folder)])
+    with pytest.raises(SystemExit, match="2"):
+        main.main()
+    assert "foo" in capsys.readouterr().err
