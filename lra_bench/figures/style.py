@@ -67,7 +67,8 @@ def _omit_layout_tables() -> None:
     """Configure fontTools to leave ``LAYOUT_TABLES`` out of embedded fonts; reducing them takes most of its time."""
     from fontTools.subset import Options
 
-    Options._drop_tables_default = [*Options._drop_tables_default, *LAYOUT_TABLES]
+    # The setting is not public; without it only the time differs.
+    Options._drop_tables_default = [*getattr(Options, "_drop_tables_default", ()), *LAYOUT_TABLES]
 
 
 @contextmanager
