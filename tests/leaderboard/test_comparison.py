@@ -72,8 +72,9 @@ def test_an_unfinished_run_does_not_hide_the_finished_row_of_a_board(tmp_path: P
     for record in records:
         record.reference = "quick"
     own = make_record("performer", seed=0, status=status, path=tmp_path / "own.json")
-    for paths in ({}, {"performer": [own.path]}):
-        names = compare([own, *records], "performer", "local", paths=lambda text, paths=paths: paths.get(text, []))[:2]
+    for named in ([], [own.path]):
+        found = {"performer": named, "local": []}
+        names = compare([own, *records], "performer", "local", paths=found.__getitem__)[:2]
         assert names[0].startswith("performer · reference") and names[1] == "local · reference"
     finished = replace(records[-1], reference="")
     assert compare([finished, *records], "performer", "local")[0] == "performer"
