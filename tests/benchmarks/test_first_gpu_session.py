@@ -211,7 +211,7 @@ def test_whole_session_with_tiny_sizes(device, tmp_path):
         (tmp_path / "site").mkdir()
         hidden = f"import sys\nsys.modules.update(dict.fromkeys({unlisted_modules()!r}))\n"
         (tmp_path / "site" / "sitecustomize.py").write_text(hidden)
-    options = ["--output", str(tmp_path), "--device", device, "--tiny", "--minutes", "48"]
+    options = ["--output", str(tmp_path), "--device", device, "--tiny", "--minutes", "480"]
     subprocess.run(
         [sys.executable, "-m", "benchmarks.first_gpu_session", *options], cwd=ROOT, env=environment, check=True
     )
