@@ -80,9 +80,9 @@ def draw_all(
                 total += len(parts)
                 remaining.extend((name, part, folder, width) for part in parts)
                 advance(1, name)
-                for outcome in _finished(done):
+                for finished in _finished(done):
                     drawn += 1
-                    yield outcome
+                    yield finished
         records.clear()  # the data of figures needs far less memory
         if helper:
             helper.complete.set()

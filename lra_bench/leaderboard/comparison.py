@@ -62,7 +62,7 @@ def compare(
     with bar(len(shared), "comparing", unit="tasks") as advance:
         for place in shared:
             comparisons.append(_compare(places_a[place], places_b[place]))
-            advance(1, place[0])
+            advance(1, str(place[0]))
     return name_a, name_b, comparisons
 
 

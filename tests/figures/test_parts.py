@@ -205,9 +205,8 @@ def test_legends_fit_their_width_and_contain_all_text(labels: list[str], inches:
 @given(st.text("AVTfiWoy. ·=", min_size=1, max_size=30))
 def test_the_width_of_a_text_is_that_of_its_layout_up_to_kerning(text: str) -> None:
     with style.style():
-        drawn = (
-            RendererAgg(1, 1, 300).get_text_width_height_descent(text, FontProperties(size=style.SMALL), False)[0] / 300
-        )
+        font = FontProperties(size=style.SMALL)
+        drawn = RendererAgg(1, 1, 300).get_text_width_height_descent(text, font, False)[0] / 300
     assert -0.01 <= style.text_inches(text) - drawn <= 0.02 * len(text)
 
 
