@@ -46,7 +46,7 @@ def name(composed):
         (
             ["backbone.hybrid.every=2", f"backbone.hybrid.mixer={{_target_: {FULL}}}"],
             {"_target_": FULL},
-            f"mamba2 · hybrid.every=2 · hybrid.mixer={{_target_:{FULL}}}",
+            "mamba2 · hybrid.every=2 · hybrid.mixer={_target_:lra_bench.mod…",
         ),
     ],
 )

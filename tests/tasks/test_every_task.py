@@ -28,6 +28,7 @@ SLICINGS = {
     "listops": {"length", "depth", "operator"},
     "copy": {"distance"},
     "recall": {"pairs", "distance"},
+    "recall_ladder": {"pairs", "distance"},
     "needle": {"distance"},
     "key_to_door": {"asked return", "actions"},
     "key_to_door_memory": {"asked return", "actions"},
