@@ -339,7 +339,8 @@ def test_best_weights_are_saved_and_can_be_loaded(tmp_path):
     assert result.state.best_step == min(losses, key=lambda step: (losses[step], step))
     last = weights(model)
     Checkpoints(tmp_path, 1).load_best(model)
-    assert evaluate(model, rows(16, 1), SPEC, CPU, 5, "test").loss == result.state.best_value
+    # The kernels of some processors round differently if the weights begin at another address.
+    assert evaluate(model, rows(16, 1), SPEC, CPU, 5, "test").loss == pytest.approx(result.state.best_value, rel=1e-6)
     assert result.state.best_step == 40 or not equal(last, weights(model))
 
 
