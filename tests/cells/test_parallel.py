@@ -66,7 +66,7 @@ def test_a_cell_of_two_processes_writes_a_complete_record(tmp_path):
     training = record["training"]
     peaks = [rank["peak_resident_growth_bytes"] for rank in training["peak_by_rank"]]
     assert len(peaks) == 2 and training["peak_resident_growth_bytes"] == max(peaks)
-    assert training["tokens_per_second"] > 0 and training["validation_change_on_reload"] == 0
+    assert training["tokens_per_second"] > 0 and abs(training["validation_change_on_reload"]) < 1e-6
     assert record["speed"] == [] and "a single process" in record["flops"]["route"]
     assert "a single process" in printed
     assert record["metrics"]["test"]["n"] == 64
