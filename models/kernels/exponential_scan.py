@@ -75,7 +75,8 @@ def _scan(gates: Tensor, recurrent: Tensor, state: Tensor, lengths: Tensor) -> t
     """Compute ``exponential_scan`` on CPU; also return numbers for the backward pass (B, N, H, ``KEPT``, D)."""
     results = _results(gates, state)
     results[0].zero_()
-    inputs, weights, before, out, last, stored = _arrays(gates, recurrent, state, *results)
+    # A copy, because FSDP frees the storage of parameters, which is impossible while numpy shares it.
+    inputs, weights, before, out, last, stored = _arrays(gates, recurrent.clone(), state, *results)
     steps = lengths.tolist()
 
     def run(job: tuple[int, int]) -> None:
