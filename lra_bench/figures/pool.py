@@ -106,7 +106,7 @@ def _data_by_protocol(name: str, records: Sequence[Record]) -> list[pd.DataFrame
 
 
 def _finished(done: SimpleQueue[tuple[str, Outcome]]) -> Iterator[tuple[str, Outcome]]:
-    """Yield the outcomes that the second process has sent so far."""
+    """Yield the outcomes received from the second process so far."""
     while not done.empty():
         yield done.get()
 
@@ -117,7 +117,9 @@ def _drawn(
     feeding: threading.Thread | None,
     interrupted: Callable[[], bool],
 ) -> Iterator[tuple[str, Outcome]]:
-    """Draw the remaining figures, and yield their outcomes and those of the second process, which ``feeding`` serves.
+    """Draw the remaining figures, and yield their outcomes and those of the second process.
+
+    ``feeding`` is the thread that sends figures to the second process, None if there is no such process.
 
     Raises ``KeyboardInterrupt`` if ``interrupted`` returns true after a figure.
     """

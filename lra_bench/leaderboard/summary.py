@@ -20,7 +20,7 @@ MOST_LINES = 40
 MOST_ROWS = 3
 """Largest number of rows above the floor per task, and of further rows of the user's."""
 MOST_CHARACTERS = 40
-"""Length from which the name of a row is shortened."""
+"""Largest number of characters of a row's name; longer names are shortened."""
 DEFAULT = "quick"
 """Name of the protocol that is shown if there are records of it."""
 SPACE = "\N{NO-BREAK SPACE}"

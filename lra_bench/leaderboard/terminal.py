@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NARROW = 60
 """Width in characters below which a table is printed as a list."""
 WIDEST_NAME = 30
-"""Largest width of the names of rows in a table that may not be split."""
+"""Largest width in characters of the column of names in an optional table; longer names are wrapped."""
 
 
 def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:

@@ -61,7 +61,7 @@ RETRIED = ("failed", "timeout", "out_of_memory")
 
 
 MOST_CHARACTERS = 24
-"""Length from which the value of an option is shortened in the name of a variant."""
+"""Largest number of characters of an option's value in the name of a variant; longer values are shortened."""
 
 
 @dataclass(kw_only=True)
