@@ -84,7 +84,8 @@ def used_by(*arguments: str) -> tuple[float, int, int]:
     return float(seconds), int(own), int(helper)
 
 
-@pytest.mark.long  # plot exceeds the bound by up to 10 %
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("seeds", "protocols", "count", "most_seconds"),
     [(1, ("quick",), 532, 100), (5, ("quick", "small"), 5320, 200)],
