@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import re
 import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
