@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urljoin, urlsplit
 
 from lra_bench.errors import UserError
+from lra_bench.progress import bar
 from lra_bench.runtime.files import sync, why, writes_cache
 from lra_bench.runtime.redaction import without_credentials
 
 from .digest import sha256_of_file
 from .locks import hold
-from .transfer import TooLong, TransferError, discard, is_safe, transfer
+
+if TYPE_CHECKING:
+    import requests
 
 OFFLINE_VARIABLES = ("LRA_BENCH_OFFLINE", "HF_HUB_OFFLINE")
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 30.0
+PAUSE_SECONDS = 1.0
+ATTEMPTS = 5
+LARGEST_BYTES = 64 << 30
+"""Largest accepted size of a file."""
+
+_CHUNK = 1 << 18
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+_TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
@@ -47,15 +62,18 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """The address of the file. Raises ``ValueError`` unless it uses https or is on this machine."""
+        """The address of the file. Raises ``UserError`` unless it uses https or is on this machine."""
         address = self.url
         if self.repository is not None:
             if not self.revision:
                 raise ValueError(f"{self.repository}: a file of the Hub needs a pinned revision")
-            hub = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+            hub = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
+            if not _is_safe(hub):
+                shown = without_credentials(f"://{hub}").removeprefix("://")
+                raise UserError(f"HF_ENDPOINT={shown}: only https is supported; set it to an address with https://")
             address = f"{hub}/datasets/{self.repository}/resolve/{self.revision}/{quote(self.url)}"
-        if not is_safe(address):
-            raise ValueError(f"{address}: only https is supported")
+        if not _is_safe(address):
+            raise UserError(f"{without_credentials(address)}: only https is supported")
         return address
 
     @property
@@ -99,7 +117,10 @@ class NotFetched(UserError):
 def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
     """Download a file into ``folder`` unless a valid copy exists, and return its path.
 
-    One process downloads, others wait for it. A partial download is stored in ``<file>.part`` and resumed later.
+    One process downloads, others wait for it. A partial download is stored in ``<file>.part``. It is resumed after an
+    interruption, also by a later call, if a checksum is given, which reveals that the file has changed in between.
+    The download fails after ``ATTEMPTS`` consecutive attempts of which none after the first received data, and
+    immediately if there is no response to the first attempt, or if an error is not transient.
 
     Args:
         remote: The file.
@@ -122,29 +143,21 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
             raise NotFetched([remote], folder, f"{name} disables network access")
     if not writes_cache():
         raise NotFetched([remote], folder, "a dry run does not download files")
-    with _lock(target):
+    with _folder_in_errors(folder), hold(target, f"downloading {target.name}"):
         if is_whole(remote, folder, memory):
             return target
         part = target.with_name(f"{target.name}.part")
-        try:
-            with _folder_in_errors(folder):
-                transfer(remote.address, part, remote.size_bytes, f"downloading {remote.file}")
-        except TooLong as error:
-            raise _invalid_download(remote, str(error)) from error
-        except TransferError as error:
-            raise NotFetched([remote], folder, str(error)) from error
+        _fetch(remote, part)
         if fault := remote.fault(part):
-            discard(part)
-            raise _invalid_download(remote, fault)
-        with _folder_in_errors(folder):
-            sync(part)
-            part.replace(target)
-            discard(part)
-            sync(folder)
+            raise _deleted(remote, part, fault)
+        sync(part)
+        part.replace(target)
+        sync(folder)
     return target
 
 
-def _invalid_download(remote: Remote, fault: str) -> UserError:
+def _deleted(remote: Remote, part: Path, fault: str) -> UserError:
+    part.unlink()
     return UserError(f"task.source: the file from {remote.redacted_address} {fault} and was deleted; try again")
 
 
@@ -159,16 +172,104 @@ def is_whole(remote: Remote, folder: Path, memory: Path | None = None) -> bool:
 
 
 @contextmanager
-def _lock(target: Path) -> Iterator[None]:
-    with _folder_in_errors(target.parent):
-        held = hold(target, f"downloading {target.name}")
-    with held:
-        yield
-
-
-@contextmanager
 def _folder_in_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
+
+
+def _fetch(remote: Remote, part: Path) -> None:
+    """Download a file to ``part``, resuming after its existing content, and return when it is complete."""
+    import requests
+
+    if remote.sha256 is None and remote.md5 is None:
+        part.unlink(missing_ok=True)
+    address, reached, failures = remote.address, False, 0
+    with requests.Session() as session:
+        session.hooks["response"].append(lambda response, **_: _refuse_unsafe(response, remote, part))
+        while True:
+            start = part.stat().st_size if part.exists() else 0
+            headers = {"Accept-Encoding": "identity", "User-Agent": "lra-bench"}
+            if start:
+                headers["Range"] = f"bytes={start}-"
+            try:
+                timeouts = CONNECT_SECONDS, READ_SECONDS
+                with session.get(address, headers=headers, stream=True, timeout=timeouts) as response:
+                    reached, status = True, response.status_code
+                    reason = f"the host returned {status} {response.reason}"
+                    if status in (200, 206, 416):
+                        if _receive(response, remote, part, start):
+                            return
+                        reason = "the connection was interrupted"
+                    elif status not in _TRANSIENT:
+                        raise NotFetched([remote], part.parent, reason)
+            except requests.RequestException as error:
+                reason = _describe(error, address)
+            failures = 1 if part.exists() and part.stat().st_size > start else failures + 1
+            if not reached or failures >= ATTEMPTS:
+                raise NotFetched([remote], part.parent, reason)
+            time.sleep(PAUSE_SECONDS * failures)
+
+
+def _receive(response: requests.Response, remote: Remote, part: Path, start: int) -> bool:
+    """Append the content of a response to ``part`` and return whether the file is complete.
+
+    If the response contains the entire file, ``part`` is overwritten. If it contains another range than requested,
+    ``part`` is deleted, so that the next attempt begins at byte 0. Raises ``UserError`` if the file is too large.
+    """
+    span = response.headers.get("Content-Range", "")
+    if response.status_code == 416 and span == f"bytes */{start}":
+        return True
+    if response.status_code == 416 or (response.status_code == 206 and not span.startswith(f"bytes {start}-")):
+        part.unlink()
+        return False
+    received = start if response.status_code == 206 else 0
+    length, limit = response.headers.get("Content-Length", ""), remote.size_bytes or LARGEST_BYTES
+    total = received + int(length) if length.isdecimal() else None
+    if total is not None and total > limit:
+        part.touch()
+        raise _deleted(remote, part, f"has {total:,} bytes instead of {limit:,}")
+    limit = limit if total is None else total
+    # Some hosts send a .gz file with Content-Encoding: gzip, and requests would decompress it.
+    response.raw.headers.pop("Content-Encoding", None)
+    with (
+        part.open("ab" if received else "wb") as file,
+        bar(limit if total or remote.size_bytes else 0, f"downloading {remote.file}", received, "bytes") as advance,
+    ):
+        for chunk in response.iter_content(_CHUNK):
+            received += len(chunk)
+            if received > limit:
+                raise _deleted(remote, part, f"has more than {limit:,} bytes")
+            file.write(chunk)
+            advance(len(chunk))
+    return total is None or received == total
+
+
+def _is_safe(address: str) -> bool:
+    """Return whether an address uses https, or http to this machine."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_MACHINE)
+
+
+def _refuse_unsafe(response: requests.Response, remote: Remote, part: Path) -> None:
+    """Raise ``NotFetched`` if a response redirects to an address that is not safe."""
+    if response.is_redirect and not _is_safe(target := urljoin(response.url, response.headers["Location"])):
+        response.close()
+        raise NotFetched([remote], part.parent, f"the host redirects to {target}, which is not encrypted")
+
+
+def _describe(error: requests.RequestException, address: str) -> str:
+    import requests
+    from requests.utils import get_environ_proxies, select_proxy
+
+    host = urlsplit(error.request.url if error.request is not None else address).hostname
+    proxy = select_proxy(address, get_environ_proxies(address))
+    through = f" through the proxy {without_credentials(proxy)}" if proxy else ""
+    if isinstance(error, requests.exceptions.SSLError):
+        return f"the certificate of {host} is refused"
+    if isinstance(error, requests.exceptions.Timeout):
+        return f"{host} does not respond{through}"
+    if isinstance(error, requests.ConnectionError | requests.exceptions.InvalidSchema | requests.exceptions.InvalidURL):
+        return f"{host} cannot be reached{through}"
+    return "the connection was interrupted"

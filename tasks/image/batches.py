@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from lra_bench.contracts import UserError
 from lra_bench.data.archives import read_files
-from lra_bench.data.pickles import load_arrays
 
 from .pixels import ROWS_PER_PART, SIDE, Part, checked_labels
+from .unpickle import load_batch
 
 # md5 of each batch, as in torchvision.datasets.CIFAR10.
 BATCHES = {
@@ -38,20 +38,19 @@ def read_batches(root: Path) -> Iterator[Part]:
         if name in names:
             raise UserError(f"task.source: {root} contains {name} twice")
         names.add(name)
-        colours, labels = _unpacked(load_arrays(content, where), where)
+        colours, labels = _unpacked(load_batch(content, where), where)
         for start in range(0, len(labels), ROWS_PER_PART):
             part = slice(start, start + ROWS_PER_PART)
             yield Part(name == TEST_BATCH, colours[part], labels[part], np.zeros(len(labels[part]), dtype=bool))
 
 
-def _unpacked(batch: Any, where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _unpacked(batch: Mapping[Any, Any], where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return colours (R, 32, 32, 3) and labels (R,) of a batch, which stores each picture as three planes."""
-    entries = {}
-    if isinstance(batch, dict):
-        entries = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
-    planes, labels = entries.get("data"), entries.get("labels")
+    planes, labels = batch.get("data"), batch.get("labels")
     if not isinstance(planes, np.ndarray) or planes.dtype != np.uint8 or planes.shape[1:] != (3 * SIDE * SIDE,):
         raise UserError(f"task.source: {where} does not contain pictures of 32 x 32 pixels in three colours")
+    if isinstance(labels, np.ndarray):
+        labels = labels.tolist()
     if not isinstance(labels, list) or len(labels) != len(planes):
         raise UserError(f"task.source: {where} does not contain one label per picture")
     return planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), checked_labels(labels, where)

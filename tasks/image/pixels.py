@@ -41,7 +41,7 @@ class Part(NamedTuple):
 def checked_labels(labels: list[Any], where: str) -> NDArray[np.int64]:
     """Return labels as an array. Raises ``UserError`` if one is not a class."""
     for label in labels:
-        if not isinstance(label, int) or not 0 <= label < CLASSES:
+        if type(label) is not int or not 0 <= label < CLASSES:
             raise UserError(f"task.source: {where} has the label {label!r} instead of 0 to {CLASSES - 1}")
     return np.array(labels, dtype=np.int64)
 

@@ -18,9 +18,9 @@ from safetensors.torch import save_model
 
 from lra_bench.data.archives import read_files
 from lra_bench.data.cache import Cache
-from lra_bench.data.pickles import load_arrays
 from lra_bench.leaderboard.published import COLUMNS, load_published
 from lra_bench.records import store, tables
+from lra_bench.tasks.image.unpickle import load_batch
 from lra_bench.tasks.listops.files import read_examples
 from lra_bench.tasks.retrieval.files import find_pairs, read_pairs
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
@@ -95,7 +95,7 @@ def corrupt_archive(workspace, data):
 
 def corrupt_pickle(workspace, data):
     content = pickle.dumps({b"data": np.arange(12).reshape(3, 4), b"labels": [1, 2, 3]}, protocol=2)
-    return error_message(lambda: load_arrays(data.draw(spoiled_bytes(content)), "batch"))
+    return error_message(lambda: load_batch(data.draw(spoiled_bytes(content)), "batch"))
 
 
 def corrupt_cache(workspace, data):

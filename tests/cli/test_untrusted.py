@@ -21,9 +21,9 @@ from lra_bench.cli import main
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import Task, UserError
-from lra_bench.data.pickles import load_arrays
 from lra_bench.grid.plan import plan
 from lra_bench.records import store, tables
+from lra_bench.tasks.image.unpickle import load_batch
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints, State
 from lra_bench.training.optimizer import Optimizer
 from tests.support.command import TINY, Folder
@@ -157,7 +157,7 @@ def test_a_function_named_in_a_pickle_is_not_called(workspace, where):
 
     model = toy()
     if where == "batch":
-        assert "os.system" in error_message(lambda: load_arrays(pickle.dumps(Evil()), "batch")).replace("posix", "os")
+        assert "os.system" in error_message(lambda: load_batch(pickle.dumps(Evil()), "batch")).replace("posix", "os")
     elif where == "archive":
         with zipfile.ZipFile(workspace / LAST, "w") as archive:
             archive.writestr("archive/data.pkl", pickle.dumps({"state": Evil(), "model": {}, "optimizer": {}}, 2))

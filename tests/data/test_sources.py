@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from lra_bench.contracts import UserError
-from lra_bench.data import transfer
+from lra_bench.data import download
 from lra_bench.data.cache import Cache
 from lra_bench.data.download import Remote
 from lra_bench.data.sources import locate
@@ -25,7 +25,7 @@ def find(place):
 def cache(tmp_path, monkeypatch):
     for name in ("LRA_BENCH_DATA", "HF_ENDPOINT", "HF_HUB_OFFLINE", "LRA_BENCH_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(transfer, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0.0)
     return Cache(tmp_path / "cache")
 
 
