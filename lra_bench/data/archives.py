@@ -26,7 +26,7 @@ _READ_ERRORS = (
     *(OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
     RuntimeError,  # an encrypted zip
 )
-_CHUNK, _HEAD_BYTES = 1 << 20, 256
+_CHUNK, _HEAD_BYTES = 1 << 18, 256
 
 LARGEST_RATIO = 250
 """Largest accepted compression ratio; text, tables and images are below it, decompression bombs reach about 1,000."""
@@ -173,9 +173,9 @@ def _members(path: Path) -> Generator[_Member]:
 
 
 def _tar_members(path: Path) -> Iterator[_Member]:
-    with _decompressed(path) as stream:
+    with _decompressed(path) as stream, ExitStack() as opened:
         try:
-            archive = tarfile.open(mode="r|", fileobj=stream, tarinfo=_Header)
+            archive = opened.enter_context(tarfile.open(mode="r|", fileobj=stream, tarinfo=_Header))
         except tarfile.ReadError as error:
             raise UserError(f"task.source: {path} is not a folder, tar or zip ({error})") from error
         for member in archive:
@@ -193,6 +193,13 @@ def _tar_members(path: Path) -> Iterator[_Member]:
 
 class _Header(tarfile.TarInfo):
     """A header of a tar; an unreadable one is an error, while tarfile treats it as the end of the archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes, encoding: str, errors: str) -> _Header:  # type: ignore[override]
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0:
+            raise tarfile.HeaderError("negative size")
+        return header
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> _Header:
@@ -252,8 +259,7 @@ class _Stream(io.RawIOBase):
 
 def _unpacked_limit(path: Path) -> int:
     """Return the largest accepted unpacked size of a file in bytes."""
-    size = path.stat().st_size
-    return max(size, min(SMALL_BYTES + LARGEST_RATIO * size, LARGEST_TOTAL_BYTES))
+    return min(SMALL_BYTES + LARGEST_RATIO * path.stat().st_size, LARGEST_TOTAL_BYTES)
 
 
 def _unpacked_size_error(path: Path) -> UserError:

@@ -31,7 +31,7 @@ ATTEMPTS = 5
 LARGEST_BYTES = 64 << 30
 """Largest accepted size of a file."""
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 14  # bytes that an interruption loses at most
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 

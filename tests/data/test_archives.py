@@ -69,7 +69,7 @@ def test_every_form_gives_the_same_files(tmp_path, form):
 
 @given(
     files=st.dictionaries(
-        st.from_regex(r"[a-z]{1,3}/[a-z0-9]{1,4}", fullmatch=True), st.binary(max_size=2000), min_size=1
+        st.from_regex(r"[a-z]{1,3}/[a-z0-9]{1,4}", fullmatch=True), st.binary(max_size=2000).map(b"\0".__add__), min_size=1
     ),
     form=st.sampled_from(FORMS),
 )
@@ -138,7 +138,7 @@ def test_links_and_encryption_in_a_zip_are_refused(tmp_path):
     content = bytearray(write(tmp_path / "secret.zip", "zip", {"a": b"1"}).read_bytes())
     content[content.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "secret.zip").write_bytes(content)
-    with pytest.raises(UserError, match="secret.zip cannot be read .*encrypted"):
+    with pytest.raises(UserError, match=r"secret.zip cannot be read .*encrypted"):
         list(read_files(tmp_path / "secret.zip", everything))
 
 
@@ -186,7 +186,7 @@ def test_other_files_are_user_errors(tmp_path, content):
 
 PLACEHOLDERS = {
     "is empty; download it again": b"",
-    "is a pointer of Git LFS; replace it by the file": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n",
+    "is a pointer of Git LFS; replace it by the file": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n",
     "is an HTML page instead of the file": b"\n<!DOCTYPE html>\n<html><head><title>404</title>",
 }
 
@@ -407,9 +407,8 @@ def test_zips_that_are_not_deflated_are_refused(tmp_path, method):
 def test_an_absolute_limit_applies_to_the_unpacked_size(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "LARGEST_TOTAL_BYTES", 1 << 20)
     files = {"a": random.Random(0).randbytes(1 << 20), "b": b"b"}
-    for form in ("w:gz", "w:xz", "zip"):
+    for form in FORMS[1:]:
         refused(write(tmp_path / f"data {form}", form, files), "unpacks to more than")
-    assert dict(read_files(write(tmp_path / "plain", "w:", files), everything)) == files
 
 
 def member(name, size, **fields):

@@ -71,20 +71,20 @@ def test_a_known_file_is_not_read_again(host, tmp_path, monkeypatch):
 
 
 def test_an_interrupted_connection_is_resumed(host, tmp_path):
-    host.breaks, host.break_after = 7, 100_000
+    host.breaks, host.break_after = 7, 6 << 14
     assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
-    assert host.requests == [("data.bin", first) for first in range(0, 800_000, 100_000)]
+    assert host.requests == [("data.bin", (6 << 14) * number) for number in range(8)]
 
 
 def test_a_partial_file_of_an_earlier_run_is_resumed(host, tmp_path, monkeypatch):
-    host.breaks, host.break_after = 1, 300_000
+    host.breaks, host.break_after = 1, 18 << 14
     remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
     with monkeypatch.context() as patch:
         patch.setattr(module, "ATTEMPTS", 1)
         refused("the connection was interrupted", remote, tmp_path)
     assert visible(tmp_path) == ["data.bin.part"]
     assert download(remote, tmp_path).read_bytes() == CONTENT
-    assert host.requests == [("data.bin", 0), ("data.bin", 300_000)] and visible(tmp_path) == ["data.bin"]
+    assert host.requests == [("data.bin", 0), ("data.bin", 18 << 14)] and visible(tmp_path) == ["data.bin"]
 
 
 def test_a_killed_download_is_resumed(host, tmp_path):
@@ -253,13 +253,13 @@ def test_offline_variables_disable_network_access(host, tmp_path, monkeypatch, n
 
 
 def test_a_file_of_the_hub(host, tmp_path, monkeypatch):
-    remote = Remote("plain text/a.parquet", "train.parquet", repository="stanfordnlp/imdb", revision="e62")
+    remote = Remote("plain text/a.parquet", "train.parquet", SHA256, repository="stanfordnlp/imdb", revision="e62")
     assert remote.address == "https://huggingface.co/datasets/stanfordnlp/imdb/resolve/e62/plain%20text/a.parquet"
     monkeypatch.setenv("HF_ENDPOINT", host.url(""))
     host.redirects["datasets/stanfordnlp/imdb/resolve/e62/plain%20text/a.parquet"] = host.url("data.bin")
-    host.breaks, host.break_after = 1, 10
+    host.breaks, host.break_after = 1, 1 << 14
     assert download(remote, tmp_path).name == "train.parquet"
-    assert host.requests[-1] == ("data.bin", 10)
+    assert host.requests[-1] == ("data.bin", 1 << 14)
     with pytest.raises(ValueError, match="pinned revision"):
         _ = Remote("a", "a", repository="b/c").address
 
@@ -309,7 +309,7 @@ def test_only_https_is_supported(host, tmp_path, url):
 def test_a_full_disk_is_a_user_error(host, tmp_path):
     (tmp_path / "a.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=f"LRA_BENCH_CACHE: {tmp_path} is full"):
-        download(Remote(host.url("data.bin"), "a"), tmp_path)
+        download(Remote(host.url("data.bin"), "a", SHA256), tmp_path)
 
 
 def test_a_file_in_place_of_the_folder_is_a_user_error(host, tmp_path):
