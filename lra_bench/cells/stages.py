@@ -15,6 +15,8 @@ from lra_bench.config.search import is_trial
 from lra_bench.contracts import TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
+from lra_bench.data.digest import settings_digest
+from lra_bench.data.examples import repeats
 from lra_bench.data.windows import cut_all
 from lra_bench.evaluation.budgets import evaluate_depths
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
@@ -132,10 +134,20 @@ class Stages:
             "partial": provenance.partial,
             "lossy": provenance.lossy,
             "rows": {name: len(part) for name, part in rows.items()},
+            "repeats": self._repeats(task, provenance.checksums),
         }
         self.record.floors = dict(task.floors("test"))
         self.validation_floor = _validation_floor(task, rows["validation"], self.config.train.validation_tokens)
         return task, rows
+
+    def _repeats(self, task: Task, checksums: Mapping[str, str]) -> dict[str, int]:
+        """Return the numbers of examples that occur in several splits; none in a text, which is one example."""
+        if task.spec.kind == "language_modeling":
+            return {}
+        splits = {name: task.split(name) for name in ("train", "validation", "test")}
+        key = settings_digest(self.cell.fingerprint, dict(checksums))
+        counts = Cache().note(f"{task.spec.name}-repeats", key, lambda: repeats(splits))
+        return {names: int(count) for names, count in counts.items()}
 
     def _build(self, task: Task) -> nn.Module:
         self.stage = "building the model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,26 @@ def join(parts: Iterable[Examples]) -> Examples:
 def digests_of(dataset: datasets.Dataset) -> set[bytes]:
     """Return the set of 128-bit digests of the inputs of all examples."""
     return {hashlib.blake2b(content, digest_size=16).digest() for content in _contents(dataset)}
+
+
+def repeats(splits: Mapping[str, datasets.Dataset]) -> dict[str, float]:
+    """Return how many examples of each split have an input that also occurs in an earlier split.
+
+    Args:
+        splits: The splits by name, the training data first.
+
+    Returns:
+        Number of examples by names of the later and of the earlier split, such as ``test in train``; without zeros.
+    """
+    inputs = {
+        name: [hashlib.blake2b(content, digest_size=16).digest() for content in _contents(dataset)]
+        for name, dataset in splits.items()
+    }
+    counts = {
+        f"{later} in {earlier}": float(sum(map(set(inputs[earlier]).__contains__, inputs[later])))
+        for later, earlier in ((b, a) for a, b in itertools.combinations(splits, 2))
+    }
+    return {names: count for names, count in counts.items() if count}
 
 
 def content_sha256(dataset: datasets.Dataset) -> str:

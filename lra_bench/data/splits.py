@@ -46,6 +46,13 @@ def hold_out(targets: NDArray[np.integer], rows: int, seed: int) -> tuple[Intege
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
+UNOFFICIAL = "not that of the official files"
+"""How data is described that has as many examples as the official files and another content."""
+
+UNVERIFIED = "not verified, as no checksum of the release is published"
+"""How data is described that has as many examples as a release whose content cannot be verified."""
+
+
 def require_whole(task: str, lacks: str, allow_partial: bool) -> None:
     """Raise ``UserError`` if data is incomplete or lossy and the user did not allow that.
 

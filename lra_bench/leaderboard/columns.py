@@ -20,7 +20,7 @@ from .column import Column
 from .formatting import count, exponent, kilobytes, megabytes, percent, source, times
 from .naming import modifications
 from .over_tasks import all_true, geometric_mean, largest, mean, shared
-from .runs import missing_data, section_of, unrestricted_at
+from .runs import missing_data, repeated_data, section_of, unrestricted_at
 
 PROTOCOL = (
     "name of the protocol, with its version from the second on; it ends in -searched if the learning rate was "
@@ -53,6 +53,13 @@ LONG = (
         help="what the data lacks compared with the full task: missing parts, or information lost by lossy coding "
         "such as JPEG; empty if nothing",
         run=lambda run: missing_data(run.record),
+        seeds="first",
+    ),
+    Column(
+        name="data_repeats",
+        help="examples that occur in several splits, such as `123 of 25,000 test in train`: a model may have been "
+        "trained on them; empty if none, or if they were not counted",
+        run=lambda run: repeated_data(run.record),
         seeds="first",
     ),
     Column(

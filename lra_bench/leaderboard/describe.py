@@ -12,7 +12,7 @@ from lra_bench.records.schema import Record
 from lra_bench.records.sections import AdaptiveDepth, SpeedPoint
 
 from .export import row_for
-from .runs import missing_data, ratio_name
+from .runs import missing_data, ratio_name, repeated_data
 
 Facts = Iterator[tuple[str, str]]
 
@@ -77,6 +77,8 @@ def _facts(record: Record) -> Facts:
         yield "data", f"{data['task']} {data['version']}, {data['source']}, {_plain(data['rows'])}"
         if missing := missing_data(record):
             yield "missing data", missing
+        if repeated := repeated_data(record):
+            yield "repeated data", repeated
     if record.protocol_modified:
         yield "modified", ", ".join(record.protocol_modified)
     if record.parameters is not None:

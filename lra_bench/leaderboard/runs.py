@@ -196,6 +196,14 @@ def missing_data(record: Record) -> str:
     return "; ".join(filter(None, (record.data["partial"], record.data["lossy"]))) if record.data else ""
 
 
+def repeated_data(record: Record) -> str:
+    """Return how many examples of the data occur in several splits; empty if none does, or if they were not counted."""
+    if record.data is None:
+        return ""
+    rows, counts = record.data["rows"], record.data.get("repeats", {})
+    return ", ".join(f"{count:,} of {rows[names.split()[0]]:,} {names}" for names, count in counts.items())
+
+
 def _machine(record: Record) -> tuple[str, str, str]:
     return record.key.task, record.key.protocol, record.machine
 

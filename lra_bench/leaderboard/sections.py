@@ -43,6 +43,7 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
         rows = rows_of(group)
         title = f"{first['task']} · {first['protocol']}"
         title += f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
+        title += f" · {remark}" if (remark := repeats_remark(rows)) else ""
         title += SECTION_TITLES[first["section"]]
         context, parts = long_context(rows, units=not short)
         names = dict.fromkeys((*(registry.LONG_TERMINAL if short else ()), *registry.LONG_TEXT))
@@ -167,6 +168,12 @@ def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, P
         for label in known
     }
     return context, {"<task>": contexts}
+
+
+def repeats_remark(rows: Iterable[Row]) -> str:
+    """Return a remark on examples that occur in several splits of the data; empty if there are none, or if unknown."""
+    repeated = next(filter(None, (row["data_repeats"] for row in rows)), "")
+    return f"repeated inputs: {repeated}" if repeated else ""
 
 
 def floor_remark(rows: Iterable[Row]) -> str:

@@ -12,7 +12,7 @@ import yaml
 
 from lra_bench.leaderboard.describe import number, restricted, search_facts, take_off, without_take_off
 from lra_bench.leaderboard.formatting import readable, score
-from lra_bench.leaderboard.runs import missing_data
+from lra_bench.leaderboard.runs import missing_data, repeated_data
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.records.sections import SlicePoint
 
@@ -152,6 +152,7 @@ def _data(record: Record) -> Facts:
         *facts,
         ("rows", rows),
         *([("missing", missing_data(record))] if missing_data(record) else []),
+        *([("repeated", repeated_data(record))] if repeated_data(record) else []),
     ]
 
 

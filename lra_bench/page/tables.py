@@ -16,6 +16,7 @@ from lra_bench.leaderboard.sections import (
     comparison_remark,
     floor_remark,
     long_context,
+    repeats_remark,
     rows_with,
     task_groups,
     wide_context,
@@ -84,6 +85,7 @@ def task_table(frame: pd.DataFrame, label: str, floors: Sequence[Data], places: 
     first = rows[0]
     beaten = floor_remark([row for row in rows if row["section"] == "ranked"])
     missing = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
+    missing += f" · {remark}" if (remark := repeats_remark(rows)) else ""
     version = f" v{first['task_version']}" if label.startswith(f"{first['task']} v") else ""
     return Table(
         f"{first['protocol']}-{first['task']}-{number}",

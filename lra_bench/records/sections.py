@@ -22,7 +22,13 @@ class Code(TypedDict):
     git_dirty: bool | None
 
 
-class Data(TypedDict):
+class Repeats(TypedDict, total=False):
+    """Number of examples that occur in several splits, such as ``test in train``; old records do not contain it."""
+
+    repeats: dict[str, int]
+
+
+class Data(Repeats):
     """The task's data and its licence; ``partial`` and ``lossy`` describe missing information and are usually empty."""
 
     task: str

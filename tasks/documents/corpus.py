@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from lra_bench.data.columns import Integers, ListColumn, numbers
+from lra_bench.data.splits import UNOFFICIAL
 
 from .bytes import draw_rows
 
@@ -28,6 +29,7 @@ class Corpus:
         place: Description of the location from which the examples were read.
         files: Data set of each split of the files.
         OFFICIAL_ROWS: Number of examples in each split of the official files.
+        OFFICIAL_CONTENT: ``content()`` of the official files; None if it is not known.
         HOLDERS: Name of the split of the files from which a split is taken, if the names differ.
         PAIRS: Whether an example consists of two documents.
     """
@@ -36,6 +38,7 @@ class Corpus:
     files: Mapping[str, datasets.Dataset]
 
     OFFICIAL_ROWS: ClassVar[Mapping[str, int]]
+    OFFICIAL_CONTENT: ClassVar[str | None] = None
     HOLDERS: ClassVar[Mapping[str, str]] = {}
     PAIRS: ClassVar[bool] = False
 
@@ -60,13 +63,15 @@ class Corpus:
         return digest.hexdigest()[:16]
 
     def lacks(self) -> str:
-        """Return a description of the missing official examples; empty if none is missing."""
+        """Return a description of missing or altered official examples; empty if there are none."""
         present = {split: len(self.files[split]) for split in self.OFFICIAL_ROWS}
-        return ", ".join(
+        counts = [
             f"{present[split]:,} of {rows:,} {split} rows"
             for split, rows in self.OFFICIAL_ROWS.items()
             if present[split] != rows
-        )
+        ]
+        altered = not counts and self.OFFICIAL_CONTENT not in (None, self.content())
+        return UNOFFICIAL if altered else ", ".join(counts)
 
     def split(self, seed: int) -> dict[str, Integers]:
         """Return the indices of the examples of train, validation and test in the splits of the files."""

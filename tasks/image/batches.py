@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -42,6 +43,14 @@ def read_batches(root: Path) -> Iterator[Part]:
         for start in range(0, len(labels), ROWS_PER_PART):
             part = slice(start, start + ROWS_PER_PART)
             yield Part(name == TEST_BATCH, colours[part], labels[part], np.zeros(len(labels[part]), dtype=bool))
+
+
+def md5_of_batches(root: Path) -> dict[str, str]:
+    """Return the md5 of each batch in a folder or archive by name."""
+    return {
+        PurePosixPath(member).name: hashlib.md5(content, usedforsecurity=False).hexdigest()
+        for member, content in read_files(root, lambda member: PurePosixPath(member).name in BATCHES)
+    }
 
 
 def _unpacked(batch: Mapping[Any, Any], where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

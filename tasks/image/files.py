@@ -17,8 +17,9 @@ from lra_bench.data.columns import numbers
 from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.download import Remote
 from lra_bench.data.examples import Examples
+from lra_bench.data.splits import UNOFFICIAL
 
-from .batches import BATCHES, TEST_BATCH, read_batches
+from .batches import BATCHES, TEST_BATCH, md5_of_batches, read_batches
 from .pixels import CLASSES, SIDE, Part, grey, to_tokens
 from .tables import coded_column, read_table
 
@@ -80,14 +81,14 @@ class PictureFiles:
             yield from read_table(path, test=path.name.startswith("test"))
 
     def _are_official(self, cache: DataCache) -> bool:
-        if self.form == "batches":
+        sums = [sha256_of_file(path, cache.digests) for path in self.paths]
+        if self.form == "tables" or sums == [ARCHIVE_SHA256]:
+            return sums in ([ARCHIVE_SHA256], [remote.sha256 for remote in REMOTES])
 
-            def compare() -> dict[str, float]:
-                return {"official": float({path.name: _md5(path) for path in self.paths} == BATCHES)}
+        def compare() -> dict[str, float]:
+            return {"official": float(md5_of_batches(self.root) == BATCHES)}
 
-            return bool(cache.note("image-batches", self.state(cache.digests), compare)["official"])
-        official = [ARCHIVE_SHA256] if self.form == "archive" else [remote.sha256 for remote in REMOTES]
-        return [sha256_of_file(path, cache.digests) for path in self.paths] == official
+        return bool(cache.note("image-batches", self.state(cache.digests), compare)["official"])
 
 
 def find_pictures(path: Path) -> PictureFiles | None:
@@ -156,14 +157,9 @@ def missing_parts(pictures: datasets.Dataset, identity: str) -> tuple[str, str]:
     if present != OFFICIAL_PICTURES:
         counts = [f"{present[split]:,} of {total:,} {split} pictures" for split, total in OFFICIAL_PICTURES.items()]
         return " and ".join(counts), lossy
-    return "" if lossy or identity == OFFICIAL else "not that of the official files", lossy
+    return "" if lossy or identity == OFFICIAL else UNOFFICIAL, lossy
 
 
 def _rank_in_group(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return, for each element of the sorted array ``groups``, the number of earlier elements of the same group."""
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

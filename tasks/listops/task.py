@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest, sha256_of_file
+from lra_bench.data.splits import UNVERIFIED
 
 from ..options import at_least, checked_rows
 
@@ -250,8 +251,9 @@ class ListOps(Task):
         incomplete = [
             f"{present[name]:,} of {full:,} {name} rows" for name, full in OFFICIAL_ROWS.items() if present[name] < full
         ]
+        unverified = "" if incomplete else f" ({UNVERIFIED})"
         return Provenance(
-            f"files of {self._files()['train'].parent}",
+            f"files of {self._files()['train'].parent}{unverified}",
             "Apache-2.0 (Long Range Arena's generator)",
             citation,
             checksums,

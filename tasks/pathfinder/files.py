@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lra_bench.contracts import DataCache, UserError
 from lra_bench.data.archives import read_files
 from lra_bench.data.columns import Integers, numbers
-from lra_bench.data.digest import settings_digest, sha256_of_file
+from lra_bench.data.digest import settings_digest, sha256_of_file, sha256_of_folder
 from lra_bench.data.splits import hold_out
 from lra_bench.progress import say
 
@@ -50,11 +50,15 @@ class PictureFiles:
     parameters: Parameters
 
     def identity(self, cache: DataCache) -> str:
-        """Return a digest of an archive, or of the lists of a folder, which has too many pictures to read each time."""
+        """Return a digest of an archive, or of the lists and pictures of a folder.
+
+        Raises ``UserError`` if the folder has no pictures.
+        """
         if self.root.is_file():
             return sha256_of_file(self.root, cache.digests)
-        lists = sorted((self.root / "metadata").iterdir())
-        return settings_digest([[path.name, sha256_of_file(path, cache.digests)] for path in lists if path.is_file()])
+        if not (self.root / "imgs").is_dir():
+            raise UserError(f"task.source: {self.root} has lists (metadata) but no pictures (imgs)")
+        return settings_digest([sha256_of_folder(self.root / name, cache.digests) for name in ("metadata", "imgs")])
 
     def listing(self) -> dict[str, Listed]:
         """Return the listed pictures by file name, ordered by number of the list and line.
@@ -102,6 +106,8 @@ class PictureFiles:
             yield _part(found)
         if empty:
             say(f"{self.root}: {len(empty):,} empty pictures are skipped (the first is {empty[0]})")
+        if not count:
+            raise UserError(f"task.source: {self.root} has none of the {len(listed):,} listed pictures")
         if missing := len(listed) - count - len(empty):
             say(f"{self.root}: {missing:,} listed pictures are missing")
 
@@ -159,11 +165,14 @@ def _lines(content: bytes, where: str) -> Iterator[tuple[str, int, int]]:
         raise UserError(f"task.source: {where} is not text, unlike the released lists") from error
     for number, line in enumerate(lines, start=1):
         fields = line.split()
+        if not fields:
+            continue
         if len(fields) != _FIELDS or fields[_LABEL] not in ("0", "1") or not fields[_MARGIN].isdecimal():
             raise UserError(
                 f"task.source: {where}, line {number}: expected {_FIELDS} fields with the label (0 or 1) in the fourth"
             )
-        yield f"{fields[0]}/{fields[1]}", int(fields[_LABEL]), int(fields[_MARGIN])
+        folder = fields[0].replace("\\", "/").strip("/")  # backslashes in lists that were written on Windows
+        yield f"{folder}/{fields[1]}", int(fields[_LABEL]), int(fields[_MARGIN])
 
 
 def _decoded(content: bytes, size: int, where: str) -> NDArray[np.uint8]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import DataCache, Provenance
+from lra_bench.data.splits import UNVERIFIED
 
 from ..documents.base import ByteTask
 
@@ -99,7 +101,8 @@ class Retrieval(ByteTask):
             "Radev et al. 2013, The ACL Anthology Network corpus, Language Resources and Evaluation 47; "
             "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
         )
-        return self.described("the papers' own (ACL Anthology); none stated for the pairs", citation)
+        described = self.described("the papers' own (ACL Anthology); none stated for the pairs", citation)
+        return described if described.partial else replace(described, source=f"{described.source} ({UNVERIFIED})")
 
     def _pairs(self) -> Pairs:
         from .pairs import Pairs

@@ -31,6 +31,7 @@ class Reviews(Corpus):
     """The complete reviews of the official train and test files, sorted by label and text."""
 
     OFFICIAL_ROWS = {"train": 25_000, "test": 25_000}  # noqa: RUF012
+    OFFICIAL_CONTENT = "98bb6fccdffc3672"
     HOLDERS = {"validation": "train"}  # noqa: RUF012
 
     def split(self, seed: int) -> dict[str, Integers]:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from .files import ReviewSource
     from .reviews import Reviews
 
-# Reviews.content() of the official reviews, so that a run can be planned before they are downloaded.
-OFFICIAL_CONTENT = "98bb6fccdffc3672"
-
 
 class Text(ByteTask):
     """Sentiment of IMDB film reviews, read as bytes: two classes.
@@ -59,7 +56,7 @@ class Text(ByteTask):
         """Return the digest of the source, or of the official reviews if they are not available locally."""
         from lra_bench.data.cache import Cache
 
-        from .reviews import open_reviews
+        from .reviews import Reviews, open_reviews
 
         cache = Cache()
         try:
@@ -67,7 +64,7 @@ class Text(ByteTask):
         except UserError:
             if self.source not in (None, "official"):
                 raise
-            return OFFICIAL_CONTENT
+            return Reviews.OFFICIAL_CONTENT
         return open_reviews(source, cache).content()
 
     def filler(
@@ -100,7 +97,7 @@ class Text(ByteTask):
             "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
         )
         described = self.described("none stated; the authors ask to be cited", citation)
-        if self.ready()[1].content() != OFFICIAL_CONTENT:
+        if self.ready()[1].lacks():
             return described
         return replace(described, source=f"Large Movie Review Dataset 1.0, complete, from {described.source}")
 

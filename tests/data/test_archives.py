@@ -69,7 +69,9 @@ def test_every_form_gives_the_same_files(tmp_path, form):
 
 @given(
     files=st.dictionaries(
-        st.from_regex(r"[a-z]{1,3}/[a-z0-9]{1,4}", fullmatch=True), st.binary(max_size=2000).map(b"\0".__add__), min_size=1
+        st.from_regex(r"[a-z]{1,3}/[a-z0-9]{1,4}", fullmatch=True),
+        st.binary(max_size=2000).map(b"\0".__add__),
+        min_size=1,
     ),
     form=st.sampled_from(FORMS),
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.data.examples import Examples, content_sha256, digests_of
+from lra_bench.data.examples import Examples, content_sha256, digests_of, repeats
 from lra_bench.data.splits import hold_out
 
 
@@ -121,6 +121,14 @@ def test_the_split_is_stratified_and_deterministic(targets, seed, data):
         assert np.floor(share) <= (targets[out] == label).sum() <= np.ceil(share)
     again = hold_out(targets, count, seed)
     assert (kept == again[0]).all() and (out == again[1]).all()
+
+
+def test_examples_in_several_splits_are_counted():
+    def part(*values):
+        return stored([Examples(np.array(values, np.uint8), np.ones(len(values), np.int64), np.arange(len(values)))])
+
+    splits = {"train": part(1, 2, 3, 3), "validation": part(4, 5), "test": part(3, 3, 4, 6)}
+    assert repeats(splits) == {"test in train": 2, "test in validation": 1}
 
 
 def test_another_seed_holds_out_other_examples():

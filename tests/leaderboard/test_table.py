@@ -54,6 +54,17 @@ def test_rows_on_partial_or_lossy_data_are_ranked_separately() -> None:
         assert "4,000 of 50,000 train rows; JPEG" in export.render(frame, format, 200)
 
 
+def test_examples_that_occur_in_several_splits_are_noted_and_do_not_divide_a_ranking() -> None:
+    records = [make_record(model, seed=seed) for model in ("local", "transformer") for seed in range(3)]
+    records[0].data["repeats"] = {"validation in train": 12, "test in train": 29}  # other records may be older
+    frame = leaderboard(records)
+    note = f"12 of 2,000 validation in train, 29 of {EXAMPLES:,} test in train"
+    assert sorted(frame["data_repeats"]) == ["", note] and sorted(frame["rank"]) == [1, 2]
+    for format in ("terminal", "markdown", "csv", "json"):
+        assert note in export.render(frame, format, 200)
+    assert note in describe(records[0])
+
+
 def test_other_length_variants_have_separate_columns() -> None:
     record = make_record()
     points = record.extrapolation["points"]

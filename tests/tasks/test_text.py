@@ -28,7 +28,8 @@ from lra_bench.data.examples import content_sha256
 from lra_bench.tasks.documents.bytes import surround, to_bytes, to_tokens
 from lra_bench.tasks.documents.checks import check_rows, text_fault
 from lra_bench.tasks.text.files import HUB_REVISION, REMOTES
-from lra_bench.tasks.text.task import OFFICIAL_CONTENT, Text
+from lra_bench.tasks.text.reviews import Reviews
+from lra_bench.tasks.text.task import Text
 
 SPLITS = ("train", "validation", "test")
 SMALL = {"max_length": 60, "allow_partial": True, "filler_rows": 7}
@@ -521,6 +522,22 @@ def test_use_before_prepare_is_refused():
         Text().provenance()
 
 
+def test_altered_reviews_of_the_official_number_are_not_official(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(Reviews, "OFFICIAL_ROWS", {split: len(rows) for split, rows in REVIEWS.items()})
+    official = prepared(cache, write_tables(tmp_path / "official"))
+    monkeypatch.setattr(Reviews, "OFFICIAL_CONTENT", official.ready()[1].content())
+    for source in (write_tables(tmp_path / "tables", reverse=True), write_folder(tmp_path / "folder")):
+        task = prepared(cache, source, allow_partial=False)
+        assert task.provenance().partial == "" and "complete" in task.provenance().source
+        assert task.fingerprint() == official.fingerprint()
+    altered = write_tables(
+        tmp_path / "altered", {**REVIEWS, "test": [(1 - REVIEWS["test"][0][0], "x"), *REVIEWS["test"][1:]]}
+    )
+    with pytest.raises(UserError, match=r"the data is not that of the official files; set task.allow_partial=true"):
+        prepared(cache, altered, allow_partial=False)
+    assert prepared(cache, altered).provenance().partial == "not that of the official files"
+
+
 @pytest.mark.slow
 def test_official_reviews(shared_data, tmp_path_factory):
     if not (shared_data / "imdb").is_dir():
@@ -530,7 +547,7 @@ def test_official_reviews(shared_data, tmp_path_factory):
     task.prepare(cache)
     assert [len(task.split(split)) for split in SPLITS] == [22_500, 2_500, 25_000]
     assert not task.provenance().partial
-    assert task.ready()[1].content() == OFFICIAL_CONTENT
+    assert task.ready()[1].content() == Reviews.OFFICIAL_CONTENT
     for split in SPLITS:
         task.check(split)
         assert numbers(task.split(split), "target").mean() == 0.5

@@ -5,6 +5,7 @@ import tarfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from lra_bench.contracts import UserError
 from lra_bench.data.columns import numbers
@@ -125,6 +126,38 @@ def test_copy_with_wrong_labels_is_refused(tmp_path):
     for _ in range(2):
         with pytest.raises(UserError, match=r"pathfinder train: labels do not agree with the pictures.*issue 38"):
             read_release(source, tmp_path / "cache")
+
+
+def test_lists_written_on_windows_are_read(tmp_path):
+    files = {
+        name: b"\r\n".join([*content.replace(b"imgs/", b"imgs\\").splitlines(), b"", b""])
+        if "metadata" in name
+        else content
+        for name, content in release().items()
+    }
+    windows = read_release(write_folder(files, tmp_path / "windows"), tmp_path / "cache")
+    plain = read_release(write_folder(release(), tmp_path / "plain"), tmp_path / "cache")
+    assert checksums(windows) == checksums(plain)
+
+
+def test_pictures_are_part_of_the_identity_of_a_folder(tmp_path):
+    root = write_folder(release(), tmp_path / "data")
+    first, cache = read_release(root, tmp_path / "cache"), tmp_path / "cache"
+    copy = read_release(write_folder(release(), tmp_path / "copy"), cache)
+    assert copy.fingerprint() == first.fingerprint()
+    brighter = np.array(Image.open(root / FIRST))
+    brighter[0, 0] ^= 255
+    (root / FIRST).write_bytes(png(brighter))
+    changed = read_release(root, cache)
+    assert changed.fingerprint() != first.fingerprint() and checksums(changed) != checksums(first)
+
+
+def test_lists_without_pictures_are_named(tmp_path):
+    lists = {name: content for name, content in release().items() if "metadata" in name}
+    with pytest.raises(UserError, match=r"curv_baseline has lists \(metadata\) but no pictures \(imgs\)"):
+        read_release(write_folder(lists, tmp_path / "data"), tmp_path / "cache")
+    with pytest.raises(UserError, match=r"data.tar has none of the 120 listed pictures"):
+        read_release(write_archive(lists, tmp_path / "data.tar"), tmp_path / "cache")
 
 
 LIST = "curv_baseline/metadata/1.npy"
