@@ -16,7 +16,7 @@ from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
 from .hints import check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
-from .loading import by_hydra
+from .loading import by_hydra, quoted
 from .schema import CellConfig, added_keys
 from .serialization import from_dict
 from .task_groups import group_names
@@ -32,6 +32,12 @@ FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
 
 Missing data changes the fingerprint of the task, which already separates the rankings.
 """
+
+ESCAPED = r"\${"
+"""How OmegaConf writes the characters that begin an interpolation."""
+
+PATHS = ("task.source",)
+"""Options whose values are paths, with any characters; they are no lists of values."""
 
 VARIANT_SECTIONS = ("model", "position")
 VARIANT_KEYS = ("backbone.causal", *added_keys())
@@ -109,6 +115,8 @@ def check_override(override: str, config_dir: Path | None) -> str:
                 )
         return override
     if section in OPEN_GROUPS and inner:
+        if option in PATHS and value != "null" and not (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+            override = f"{key}={quoted(value.replace('${', ESCAPED))}"
         # Hydra rejects options that no file sets, unless they have a prefix such as ++ (add or replace).
         return override if key != option else f"++{override}"
     if section != "hydra" and option not in _schema_keys():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +39,7 @@ def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    # Quote the folders, because their names need not follow Hydra's override grammar.
-    sources = ",".join(json.dumps(source, ensure_ascii=False) for source in extension_sources(config_dir))
+    sources = ",".join(map(quoted, extension_sources(config_dir)))
     search = [f"hydra.searchpath=[{sources}]"] if sources else []
     try:
         composed = hydra_compose("config", [*search, *overrides], return_hydra_config=True)
@@ -64,6 +62,13 @@ def plain(unresolved: DictConfig) -> dict[str, Any]:
     config = OmegaConf.to_container(unresolved, resolve=True)
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
+
+
+def quoted(path: str) -> str:
+    """Return a path as a quoted string of Hydra's override grammar, which no unquoted path need follow."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return QuotedString(text=path, quote=Quote.double).with_quotes()
 
 
 def _mistake(overrides: Sequence[str], error: Exception) -> UserError:

@@ -40,6 +40,9 @@ LARGEST_MEMBER_BYTES = 1 << 30
 LARGEST_TOTAL_BYTES = 64 << 30
 """Largest accepted size of an unpacked archive, several times that of any data set in use."""
 
+LONGEST_LINE = 1 << 24
+"""Largest accepted length of a line of a table in bytes."""
+
 
 class _Member(NamedTuple):
     """A file in an archive; ``open`` is valid until the next member is requested."""
@@ -112,6 +115,24 @@ def open_inside(path: Path, wanted: Wanted) -> Iterator[BinaryIO | None]:
     with closing(_members(path)) as members:
         stream = next((_Stream(member.open(), path) for member in members if wanted(member.name)), None)
         yield None if stream is None else io.BufferedReader(stream, _CHUNK)
+
+
+def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield number (from 1) and content of each line of a stream, without blank lines at the end.
+
+    Raises ``UserError``, which contains ``name``, if a line is longer than ``LONGEST_LINE`` bytes.
+    """
+    blank = 0  # number of the first of consecutive blank lines
+    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE), b""), start=1):
+        if len(line) == LONGEST_LINE:
+            raise UserError(f"task.source: line {number} of {name} is longer than {LONGEST_LINE:,} bytes")
+        if not line.strip():
+            blank = blank or number
+            continue
+        if blank:
+            yield blank, b""
+        blank = 0
+        yield number, line
 
 
 def refuse_placeholder(path: Path, head: bytes | None = None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.build import suggest
+from lra_bench.config.compose import PATHS
 from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
 from lra_bench.config.task_groups import expand_tasks
@@ -87,8 +88,8 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
             continue
         if not value and key in GROUPS:
             raise UserError(f"{text}: has no value; {listing(key)} lists the choices")
-        if key == "task.source":
-            choices.append([f"task.source={json.dumps(value)}" if value[:1] not in "'\"" else text])
+        if key.lstrip("+") in PATHS:
+            choices.append([text])
             continue
         try:
             parsed = parser.parse_override(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lra_bench.contracts import DataCache, UserError
-from lra_bench.data.archives import open_compressed
+from lra_bench.data.archives import numbered_lines, open_compressed
 from lra_bench.data.cache import Advance
 from lra_bench.data.examples import Examples
 from lra_bench.data.sources import locate
@@ -104,7 +104,7 @@ def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> I
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open_compressed(path) as file:
-        yield from enumerate(file, start=1)
+        yield from numbered_lines(file, str(path))
 
 
 def _tokens(source: bytes, path: Path, number: int, max_length: int) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lra_bench.contracts import UserError
-from lra_bench.data.archives import open_compressed, open_inside
+from lra_bench.data.archives import numbered_lines, open_compressed, open_inside
 from lra_bench.data.cache import Advance
 from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.examples import Examples
@@ -26,7 +26,6 @@ MISSING = (
     "new_aan_pairs.train.tsv, new_aan_pairs.eval.tsv and new_aan_pairs.test.tsv (plain or gzipped; they are not "
     f"downloaded automatically, Long Range Arena released them in {RELEASE}; task=retrieval_synthetic needs no files)"
 )
-LONGEST_LINE = 1 << 24
 
 _TABLES = ("new_aan_pairs.{}.tsv", "new_aan_pairs.{}.tsv.gz")
 _FOLDERS = ("", "tsv_data", "lra_release/tsv_data", "lra_release/lra_release/tsv_data")
@@ -92,7 +91,7 @@ def read_pairs(
     numbers: list[tuple[int, ...]] = []
     read = 0
     with source.table(split) as (name, table):
-        for line_number, line in enumerate(_lines(table, name), start=1):
+        for line_number, line in numbered_lines(table, name):
             if wanted is None or wanted[line_number - 1]:
                 texts, about = _pair(line, f"line {line_number} of {name}")
                 documents.append([to_tokens(text[:length]) for text in texts])
@@ -142,15 +141,6 @@ def _examples(documents: list[list[Tokens]], about: list[tuple[int, ...]]) -> Ex
     examples = joined(documents, targets)
     names = ("digest", "first", "second", "whole")
     return Examples(examples.values, examples.lengths, targets, dict(zip(names, extra, strict=True)))
-
-
-def _lines(table: BinaryIO, name: str) -> Iterator[bytes]:
-    number = 0
-    while line := table.readline(LONGEST_LINE):
-        number += 1
-        if len(line) == LONGEST_LINE:
-            raise UserError(f"task.source: line {number} of {name} is longer than {LONGEST_LINE:,} bytes")
-        yield line
 
 
 def _state_of_tables(tables: Mapping[str, Path], memory: Path) -> str:

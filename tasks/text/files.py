@@ -1,24 +1,27 @@
-"""Read IMDB reviews from the authors' folder or archive, or from parquet files as on the Hugging Face Hub."""
+"""Read IMDB reviews from the authors' folder or archive, or from tables as on the Hugging Face Hub."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lra_bench.contracts import UserError
-from lra_bench.data.archives import read_files
+from lra_bench.data.archives import read_files, refuse_placeholder
 from lra_bench.data.cache import Advance
-from lra_bench.data.digest import settings_digest, sha256_of_file
+from lra_bench.data.digest import settings_digest, sha256_of_file, state_of_folder
 from lra_bench.data.download import Remote
 from lra_bench.data.examples import Examples
 
 from ..documents.bytes import is_utf8, short_digest, to_tokens
+
+if TYPE_CHECKING:
+    import pyarrow
 
 FILE_SPLITS = ("train", "test")
 LABELS = {"neg": 0, "pos": 1}
@@ -43,10 +46,15 @@ REMOTES = (
         revision=HUB_REVISION,
     ),
 )
-MISSING = "the folder aclImdb, aclImdb_v1.tar.gz, or train.parquet and test.parquet"
+MISSING = "the folder aclImdb, aclImdb_v1.tar.gz, or train.parquet and test.parquet (or .csv, .jsonl, save_to_disk)"
 
 _ARCHIVES = ("aclImdb_v1.tar.gz", "aclImdb_v1.tar")
-_TABLES = ("{}.parquet", "plain_text/{}-00000-of-00001.parquet", "{}-00000-of-00001.parquet")
+# Files of one split: of the Hub, exported from it, and of save_to_disk of Hugging Face's datasets.
+_TABLES = (
+    *("{}.parquet", "plain_text/{}-*-of-*.parquet", "{}-*-of-*.parquet", "data/{}-*-of-*.parquet"),
+    *("{}/data-*-of-*.arrow", "{}.csv", "{}.jsonl"),
+)
+_SHARD = re.compile(r"-(\d+)-of-(\d+)\.")
 _REVIEW = re.compile(r"[^/.][^/]*\.txt")  # not the ._ files of macOS
 
 _REPORTED = 1000
@@ -82,9 +90,11 @@ def find_reviews(path: Path) -> ReviewSource | None:
         if (path / name).is_file():
             return _archive(path / name)
     for pattern in _TABLES:
-        tables = {split: path / pattern.format(split) for split in FILE_SPLITS}
-        if all(table.is_file() for table in tables.values()):
-            place = f"parquet files of {tables['train'].parent}"
+        tables = {split: sorted(path.glob(pattern.format(split))) for split in FILE_SPLITS}
+        if all(tables.values()):
+            for files in tables.values():
+                _check_shards(files)
+            place = f"{tables['train'][0].suffix[1:]} files of {tables['train'][0].parent}"
             return ReviewSource(place, partial(_state_of_tables, tables), partial(_in_tables, tables))
     return None
 
@@ -94,18 +104,22 @@ def _archive(path: Path) -> ReviewSource:
 
 
 def _state_of_folder(root: Path, memory: Path) -> str:
-    states = []
-    for split in FILE_SPLITS:
-        for label in LABELS:
-            with os.scandir(root / split / label) as entries:
-                for entry in entries:
-                    status = entry.stat()
-                    states.append((split, label, entry.name, status.st_size, status.st_mtime_ns))
-    return settings_digest(sorted(states))
+    return settings_digest([state_of_folder(root / split / label) for split in FILE_SPLITS for label in LABELS])
 
 
-def _state_of_tables(tables: Mapping[str, Path], memory: Path) -> str:
-    return settings_digest([sha256_of_file(tables[split], memory) for split in FILE_SPLITS])
+def _state_of_tables(tables: Mapping[str, Sequence[Path]], memory: Path) -> str:
+    return settings_digest([sha256_of_file(path, memory) for split in FILE_SPLITS for path in tables[split]])
+
+
+def _check_shards(files: Sequence[Path]) -> None:
+    """Raise ``UserError`` if a shard is missing, given the names of the others, such as train-00000-of-00002."""
+    names = {path.name for path in files}
+    for path in files:
+        if shard := _SHARD.search(path.name):
+            for number in range(int(shard[2])):
+                name = f"{path.name[: shard.start(1)]}{number:0{len(shard[1])}d}{path.name[shard.end(1) :]}"
+                if name not in names:
+                    raise UserError(f"task.source: {path.parent} does not contain {name}, only other shards of it")
 
 
 def _in_folder(root: Path, split: str) -> Iterator[Review]:
@@ -127,27 +141,48 @@ def _in_archive(path: Path, split: str) -> Iterator[Review]:
         yield LABELS[name.split("/")[-2]], text, f"{name} in {path}"
 
 
-def _in_tables(tables: Mapping[str, Path], split: str) -> Iterator[Review]:
-    """Yield the reviews of parquet files with the columns ``text`` and ``label`` (0 negative, 1 positive)."""
+def _in_tables(tables: Mapping[str, Sequence[Path]], split: str) -> Iterator[Review]:
+    """Yield the reviews of tables with the columns ``text`` and ``label`` (0 negative, 1 positive)."""
     import pyarrow
-    import pyarrow.parquet
 
-    path, row = tables[split], 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            if missing := {"text", "label"} - set(file.schema_arrow.names):
-                raise UserError(f"task.source: {path} has no column {min(missing)}")
-            for batch in file.iter_batches(1024, columns=["text", "label"]):
+    for path in tables[split]:
+        refuse_placeholder(path)
+        row = 0
+        try:
+            for batch in _batches(path):
+                if missing := {"text", "label"} - set(batch.schema.names):
+                    raise UserError(f"task.source: {path} has no column {min(missing)}")
                 for text, label in zip(batch["text"].to_pylist(), batch["label"].to_pylist(), strict=True):
                     row += 1
-                    if label not in (0, 1):
+                    if type(label) is not int or label not in (0, 1):
                         raise UserError(f"task.source: row {row} of {path} has the label {label!r} instead of 0 or 1")
                     if not isinstance(text, str | bytes):
                         raise UserError(f"task.source: row {row} of {path} is not text")
-                    yield int(label), text.encode() if isinstance(text, str) else text, f"row {row} of {path}"
-    except (pyarrow.ArrowException, OSError) as error:
-        fault = str(error).strip().partition("\n")[0]
-        raise UserError(f"task.source: {path} cannot be read after row {row} ({fault})") from error
+                    yield label, text.encode() if isinstance(text, str) else text, f"row {row} of {path}"
+        except (pyarrow.ArrowException, OSError) as error:
+            fault = str(error).strip().partition("\n")[0]
+            raise UserError(f"task.source: {path} cannot be read after row {row} ({fault})") from error
+
+
+def _batches(path: Path) -> Iterable[pyarrow.RecordBatch]:
+    """Return the rows of a table, a file of Parquet, CSV, JSON Lines or the Arrow stream format, in batches."""
+    import pyarrow.csv
+    import pyarrow.json
+    import pyarrow.parquet
+
+    if path.suffix == ".parquet":
+        return pyarrow.parquet.ParquetFile(path).iter_batches(1024, columns=["text", "label"])
+    if path.suffix == ".arrow":
+        return pyarrow.ipc.open_stream(path)
+    block_size = 1 << 26  # no row may be longer
+    if path.suffix == ".jsonl":
+        return pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block_size)).to_batches(1024)
+    return pyarrow.csv.read_csv(
+        path,
+        pyarrow.csv.ReadOptions(block_size=block_size),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(column_types={"text": pyarrow.string()}),
+    ).to_batches(1024)
 
 
 def read_reviews(source: ReviewSource, split: str, advance: Advance) -> Examples:

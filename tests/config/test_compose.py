@@ -327,3 +327,25 @@ def test_options_that_an_experiment_sets_are_modifications_of_the_protocol(tmp_p
     composed = compose("model=performer", "experiment=wide", "hardware=cpu", config_dir=tmp_path)
     assert composed.config.train.steps == 7
     assert composed.modified == ("train.steps",) and composed.differences == {"model.mixer.features": 48}
+
+
+UNUSUAL_NAMES = ["a #=,([{'\"é数+~%41: ${b}", "null \\", "'"]
+
+
+@pytest.mark.parametrize("load", [None, loading.by_hydra], ids=["cached", "by Hydra"])
+def test_a_path_may_contain_any_character(tmp_path, load):
+    if load is not None:
+        load = lambda overrides: loading.by_hydra(overrides, None)  # noqa: E731
+    for name in UNUSUAL_NAMES:
+        override = f"task.source={tmp_path / name}"
+        ((*cell,),) = expand(["task=text", override])
+        assert compose(*cell, load=load).config.task["source"] == str(tmp_path / name)
+    for given, value in (("null", None), ("'a b'", "a b"), ('"a,b"', "a,b")):
+        assert compose("task=text", f"task.source={given}", load=load).config.task["source"] == value
+
+
+def test_a_folder_of_options_may_have_any_name(tmp_path):
+    for name in UNUSUAL_NAMES:
+        (tmp_path / name / "task").mkdir(parents=True)
+        (tmp_path / name / "task" / "mine.yaml").write_text("_target_: lra_bench.tasks.text.Text\n")
+        assert compose("task=mine", config_dir=tmp_path / name).choices["task"] == "mine"

@@ -303,10 +303,17 @@ def test_invalid_utf8_and_long_lines_are_refused(tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes() + b"1.0\ta\tb\ttext \xe9\ttext\n")
     with pytest.raises(UserError, match=r"line 41 of .*test\.tsv is not UTF-8"):
         prepared(Cache(tmp_path / "cache"), tmp_path)
-    monkeypatch.setattr("lra_bench.tasks.retrieval.files.LONGEST_LINE", 300)
+    monkeypatch.setattr("lra_bench.data.archives.LONGEST_LINE", 300)
     path.write_bytes(b"1.0\ta\tb\t" + b"text " * 100)
     with pytest.raises(UserError, match=r"line 1 of .*test\.tsv is longer than 300 bytes"):
         prepared(Cache(tmp_path / "cache"), tmp_path)
+
+
+def test_blank_lines_at_the_end_are_ignored(tmp_path, cache):
+    rows = ["1.0\ta\tb\ttext\ttext\r\n", "0.0\tc\td\ttext\ttext\r\n"]
+    assert len(texts(prepared(cache, write(tmp_path / "end", test=[*rows, "\r\n", "\n"])), "test")) == 2
+    with pytest.raises(UserError, match=r"line 2 of .*test.tsv has 0 tabs instead of 4"):
+        prepared(cache, write(tmp_path / "middle", test=[rows[0], "\n", rows[1]]))
 
 
 def test_paper_without_text_becomes_a_space(tmp_path, cache):

@@ -81,13 +81,45 @@ def write_tar(path, contents=None, more=()):
     return path
 
 
-def write_tables(root, reviews=REVIEWS, pattern="{}.parquet", reverse=False):
+def write_tables(root, reviews=REVIEWS, pattern="{}.parquet", reverse=False, write=None):
     for split, rows in reviews.items():
         path = root / pattern.format(split)
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = rows[::-1] if reverse else rows
         table = pa.table({"text": [text for _, text in rows], "label": [label for label, _ in rows]})
-        pa.parquet.write_table(table, path, row_group_size=16)
+        if write is None:
+            pa.parquet.write_table(table, path, row_group_size=16)
+        else:
+            write(table.to_pandas(), path)
+    return root
+
+
+def write_shards(root):
+    for split, rows in REVIEWS.items():
+        for number in range(2):
+            name = f"{split}-{number:05d}-of-00002.parquet"
+            write_tables(root, {split: rows[number::2]}, pattern=name)
+    return root
+
+
+def write_saved(root):
+    """Write a folder as ``save_to_disk`` of Hugging Face's datasets does."""
+    splits = {
+        split: datasets.Dataset.from_dict({"text": [text for _, text in rows], "label": [label for label, _ in rows]})
+        for split, rows in REVIEWS.items()
+    }
+    datasets.DatasetDict(splits).save_to_disk(root)
+    return root
+
+
+def write_links(root, store):
+    """Write the folder of reviews as links to files and folders of a store."""
+    for split in ("train", "test"):
+        (root / split).mkdir(parents=True)
+        (root / split / "neg").symlink_to(store / split / "neg")
+        (root / split / "pos").mkdir()
+        for path in (store / split / "pos").iterdir():
+            (root / split / "pos" / path.name).symlink_to(path)
     return root
 
 
@@ -135,6 +167,15 @@ def test_every_format_gives_the_same_examples(task, tmp_path, cache):
         "archive in a folder": write_tar(tmp_path / "raw" / "aclImdb_v1.tar.gz").parent,
         "hub": write_tables(tmp_path / "hub", pattern="plain_text/{}-00000-of-00001.parquet"),
         "other order": write_tables(tmp_path / "order", reverse=True),
+        "shards": write_shards(tmp_path / "shards"),
+        "csv": write_tables(tmp_path / "csv", pattern="{}.csv", write=lambda frame, path: frame.to_csv(path)),
+        "json": write_tables(
+            tmp_path / "json",
+            pattern="{}.jsonl",
+            write=lambda frame, path: frame.to_json(path, orient="records", lines=True),
+        ),
+        "saved": write_saved(tmp_path / "saved"),
+        "store": write_links(tmp_path / "links", write_folder(tmp_path / "store")),
     }
     with zipfile.ZipFile(tmp_path / "reviews.zip", "w") as archive:
         for name, text in members().items():
@@ -437,6 +478,22 @@ BROKEN = {
     "a missing label": (
         lambda root: write_table_with(root, "label", pa.array([0] * 39 + [None])),
         r"row 40 of .*test\.parquet has the label None",
+    ),
+    "booleans": (
+        lambda root: write_table_with(root, "label", pa.array([True, False] * 20)),
+        r"row 1 of .*test\.parquet has the label True instead of 0 or 1",
+    ),
+    "a shard is missing": (
+        lambda root: (write_shards(root) / "train-00001-of-00002.parquet").unlink(),
+        r"does not contain train-00001-of-00002\.parquet, only other shards of it",
+    ),
+    "an empty file": (
+        lambda root: (write_tables(root) / "test.parquet").write_bytes(b""),
+        r"test\.parquet is empty; download it again",
+    ),
+    "a pointer of Git LFS": (
+        lambda root: (write_tables(root) / "test.parquet").write_bytes(b"version https://git-lfs.github.com/spec/v1\n"),
+        r"test\.parquet is a pointer of Git LFS; replace it by the file \(git lfs pull\)",
     ),
     "numbers": (
         lambda root: write_table_with(root, "text", pa.array(range(40))),

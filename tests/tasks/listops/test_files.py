@@ -93,9 +93,13 @@ def test_long_examples_are_refused_instead_of_truncated(tmp_path):
 
 
 def test_files_without_examples_are_refused(tmp_path):
-    for lines in ([], ["Source\tTarget"]):
-        with pytest.raises(UserError, match="contains no examples"):
+    for lines, message in (([], "is empty"), (["Source\tTarget"], "contains no examples")):
+        with pytest.raises(UserError, match=message):
             read(table(tmp_path / "a.tsv", lines, "\n" if lines else ""))
+
+
+def test_blank_lines_at_the_end_are_ignored(tmp_path):
+    assert read(table(tmp_path / "a.tsv", ["Source\tTarget", GOOD, NESTED, "", " "])).targets.tolist() == [4, 3]
 
 
 def test_truncated_or_damaged_archive_is_refused(tmp_path):
