@@ -15,6 +15,7 @@ from lra_bench.config.search import is_trial
 from lra_bench.contracts import TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
+from lra_bench.data.checks import check_split
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.examples import repeats
 from lra_bench.data.windows import cut_all
@@ -121,7 +122,10 @@ class Stages:
         self.stage = "preparing data"
         task = build_task(self.config)
         task.prepare(Cache())
-        rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation", "test")}
+        rows = {}
+        for name in ("train", "validation", "test"):
+            check_split(task.split(name), task.spec, name)
+            rows[name] = Rows(task.split(name), task.spec)
         provenance = task.provenance()
         self.record.data = {
             "task": task.spec.name,

@@ -53,12 +53,14 @@ def verify(
     If tasks are named, their labels, value ranges and duplicates are checked too.
     """
     from lra_bench.data.cache import Cache
+    from lra_bench.data.checks import check_split
 
     cache = Cache()
 
     def check(name: str, task: Task) -> None:
         task.prepare(cache)
         for split in SPLITS:
+            check_split(task.split(split), task.spec, split)
             task.check(split)
         print(f"{name}: labels, ranges and duplicates are correct", flush=True)
 
