@@ -263,7 +263,8 @@ def _describe(error: requests.RequestException, address: str) -> str:
     import requests
     from requests.utils import get_environ_proxies, select_proxy
 
-    host = urlsplit(error.request.url if error.request is not None else address).hostname
+    asked = error.request.url if error.request is not None else None
+    host = urlsplit(str(asked or address)).hostname
     proxy = select_proxy(address, get_environ_proxies(address))
     through = f" through the proxy {without_credentials(proxy)}" if proxy else ""
     if isinstance(error, requests.exceptions.SSLError):

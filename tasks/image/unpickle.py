@@ -65,7 +65,8 @@ class _Type:
         self.numpy = np.dtype(text)
 
     def __setstate__(self, state: Any) -> None:
-        self.numpy = self.numpy.newbyteorder(state[1].decode() if isinstance(state[1], bytes) else state[1])
+        order: Any = state[1].decode() if isinstance(state[1], bytes) else state[1]
+        self.numpy = self.numpy.newbyteorder(order)
 
 
 class _Array:

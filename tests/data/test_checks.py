@@ -36,7 +36,7 @@ def test_valid_examples_are_accepted(columns, task):
 
 
 CONTINUOUS = spec(vocabulary_size=None, channels=1)
-WRONG = {
+WRONG: dict[str, tuple[dict, TaskSpec, str]] = {
     "an id beyond the vocabulary": ({"tokens": [[1], [2, 5]]}, spec(), "tokens of train contains 5 in row 1 .* 0 to 4"),
     "a negative id": ({"tokens": [[1], [2, -1]]}, spec(), "tokens of train contains -1 in row 1 instead of 0 to 4"),
     "an id of a pair": ({"tokens": [[[1], [2]], [[1], [9]]]}, spec("matching"), "tokens of train contains 9 in row 1"),
