@@ -44,6 +44,10 @@ LONGEST_LINE = 1 << 24
 """Largest accepted length of a line of a table in bytes."""
 
 
+LARGEST_PAGE = 1 << 20
+"""Size in bytes from which on a file in HTML is data, not an error page."""
+
+
 class _Member(NamedTuple):
     """A file in an archive; ``open`` is valid until the next member is requested."""
 
@@ -145,7 +149,7 @@ def refuse_placeholder(path: Path, head: bytes | None = None) -> None:
         raise UserError(f"task.source: {path} is empty; download it again")
     if head.startswith(b"version https://git-lfs"):
         raise UserError(f"task.source: {path} is a pointer of Git LFS; replace it by the file (git lfs pull)")
-    if re.match(rb"\s*<(!doctype html|html)", head, re.IGNORECASE):
+    if re.match(rb"\s*<(!doctype html|html)", head, re.IGNORECASE) and path.stat().st_size < LARGEST_PAGE:
         raise UserError(f"task.source: {path} is an HTML page instead of the file; download it again")
 
 

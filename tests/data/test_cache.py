@@ -13,7 +13,7 @@ import pytest
 
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import MANIFEST, Cache, default_root
-from lra_bench.data.digest import sha256_of_file
+from lra_bench.data.digest import sha256_of_file, sha256_of_folder
 
 
 def rows(count=5):
@@ -250,15 +250,23 @@ def test_import_is_cheap():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_digests_are_cached_until_the_file_changes(tmp_path, monkeypatch):
-    file, memory = tmp_path / "file", tmp_path / "memory"
-    file.write_bytes(b"one")
-    first = sha256_of_file(file, memory)
-    assert first == sha256_of_file(file)
-    monkeypatch.setattr("lra_bench.data.digest._digest", lambda path: "read again")
-    assert sha256_of_file(file, memory) == first
-    file.write_bytes(b"other")
-    assert sha256_of_file(file, memory) == "read again"
+@pytest.mark.parametrize("digest_of", [sha256_of_file, sha256_of_folder])
+def test_digests_are_cached_until_a_file_changes(tmp_path, digest_of):
+    file, memory = tmp_path / "folder" / "file", tmp_path / "memory"
+    path = file if digest_of is sha256_of_file else file.parent
+    file.parent.mkdir()
+
+    def digest_after_writing(content, modified):
+        file.write_bytes(content)
+        os.utime(file, ns=(0, modified))
+        return digest_of(path, memory)
+
+    first = digest_after_writing(b"one", 1)
+    assert first == digest_of(path, tmp_path / "other")
+    assert digest_after_writing(b"two", 1) == first  # not read again, as size and time are the same
+    second = digest_after_writing(b"two", 2)
+    assert second != first and digest_after_writing(b"three", 2) not in (first, second)
+    digest_after_writing(b"one", 2)
     next(memory.iterdir()).write_text("{")
-    assert sha256_of_file(file, memory) == "read again"
-    assert sha256_of_file(file, file) == "read again"  # a cache that is not a folder is not an error
+    assert digest_of(path, memory) == first
+    assert digest_of(path, file) == first  # a cache that is not a folder is not an error
