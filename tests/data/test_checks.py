@@ -6,6 +6,7 @@ import pytest
 
 from lra_bench.contracts import NOT_SCORED, TaskSpec, UserError
 from lra_bench.data.checks import check_split
+from tests.support.command import Folder
 
 TOKENS = [[1, 2], [3], [4, 0, 1]]
 
@@ -89,3 +90,47 @@ def test_wrong_targets_are_user_errors(case):
 
 def test_rows_that_are_not_selected_are_not_checked():
     check({"tokens": [[9], [1], [2]], "target": [7, 0, 1]}, rows=[1, 2])
+
+
+OWN_TASK = """
+import datasets
+from lra_bench.contracts import Provenance, Task, TaskSpec
+
+
+class Mine(Task):
+    def __init__(self):
+        self.spec = TaskSpec("mine", "1", "classification", "either", 2, train_length=2, vocabulary_size=5)
+
+    def fingerprint(self):
+        return "one"
+
+    def prepare(self, cache):
+        pass
+
+    def split(self, name, length=None, variant=None):
+        return datasets.Dataset.from_dict({"tokens": [[1, 2], [3, 9]], "target": [0, 1], "length": [2, 2]})
+
+    def floors(self, split, length=None, variant=None):
+        return {"majority": 0.5}
+
+    def check(self, split):
+        pass
+
+    def provenance(self):
+        return Provenance("made", "none", "none")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["bench", "data verify"])
+def test_wrong_examples_of_an_own_task_end_the_command_without_a_record(tmp_path, command):
+    (tmp_path / "own" / "task").mkdir(parents=True)
+    (tmp_path / "own" / "task" / "mine.yaml").write_text("_target_: my_task.Mine\n")
+    (tmp_path / "own" / "my_task.py").write_text(OWN_TASK)
+    options = ["model=transformer", "protocol=smoke", "hardware=cpu", "tracker=none"] if command == "bench" else []
+    done = Folder(tmp_path).run(*command.split(), "--config-dir", "own", "task=mine", *options, check=False)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1] == (
+        "lra-bench: task=mine: the column tokens of train contains 9 in row 1 instead of 0 to 4; "
+        "correct the data that the task returns"
+    )
+    assert not list((tmp_path / "results").rglob("*.json"))

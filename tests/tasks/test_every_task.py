@@ -13,6 +13,7 @@ from lra_bench.config import compose as configuration
 from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
 from lra_bench.data.cache import Cache
+from lra_bench.data.checks import check_split
 from tests.conftest import SHARED_DATA
 from tests.support.command import Folder
 
@@ -95,6 +96,7 @@ def assert_runs(forks, folder, task, model):
     assert metrics[metric] is not None
     assert set(record["data"]["checksums"]) >= {"train", "validation", "test"}
     assert record["data"]["partial"] or task not in REAL
+    assert record["data"]["repeats"] == {}
     points = record["extrapolation"]["points"]
     scored = [point for point in points if point["status"] == "ok"]
     assert len(scored) >= 2 and all(point["floor"] is not None for point in scored)
@@ -137,6 +139,7 @@ def test_prepared_data_passes_its_checks(task, data, tmp_path):
     prepared = build(task)
     prepared.prepare(Cache(tmp_path))
     for split in ("train", "validation", "test"):
+        check_split(prepared.split(split), prepared.spec, split)
         prepared.check(split)
 
 
