@@ -43,7 +43,6 @@ LARGEST_TOTAL_BYTES = 64 << 30
 LONGEST_LINE = 1 << 24
 """Largest accepted length of a line of a table in bytes."""
 
-
 LARGEST_PAGE = 1 << 20
 """Size in bytes from which on a file in HTML is data, not an error page."""
 
@@ -164,7 +163,7 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
             if entry.is_dir():
                 if entry.is_symlink():
                     target = entry.resolve()
-                    if any(target.is_relative_to(folder) for folder in visited):
+                    if any(map(target.is_relative_to, visited)):
                         continue  # the target is read where it is
                     visited.add(target)
                 yield from walk(entry)

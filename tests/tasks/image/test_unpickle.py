@@ -117,7 +117,7 @@ def test_other_types_are_refused(value, protocol):
 def test_other_contents_are_refused():
     with pytest.raises(UserError, match="contains a list instead of a dict"):
         load_batch(pickle.dumps([1]), "here")
-    with pytest.raises(UserError, match=r"is refused, as it has 67,108,865 bytes, more than 67,108,864"):
+    with pytest.raises(UserError, match=r"is refused, as it has 268,435,457 bytes, more than 268,435,456"):
         load_batch(bytes(LARGEST_BYTES + 1), "here")
 
 
