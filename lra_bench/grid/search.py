@@ -65,9 +65,7 @@ def _planned(cell: Cell, lr: float, seed: int, spec: TaskSpec, results: Path) ->
     config = trial_config(cell.config, lr, seed)
     hash = config_hash(config, cell.fingerprint)
     own = replace(cell, key=replace(cell.key, protocol=protocol_label(config), hash=hash, seed=seed), config=config)
-    record = record_of(own, trials_folder(results))
-    status, reason = status_of(own, spec, record)
-    return Planned(own, status, "; ".join(filter(None, (f"trial of train.lr={lr:g}", reason))), record)
+    return examined(own, spec, trials_folder(results), f"trial of train.lr={lr:g}")
 
 
 def all_trials(planned: Iterable[Planned], results: Path, rerun: str) -> list[Planned]:
@@ -164,7 +162,10 @@ def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
 def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
     """Print a line if other seeds of the cell were trained at another rate, because their trials were run again."""
     for path in sorted((results / store.RUNS / cell.key.folder()).glob("seed*.json")):
-        record = store.load(path)
+        try:
+            record = store.load(path)
+        except UserError:
+            continue
         other = record.search["chosen_lr"] if record.search is not None else None
         if other not in (None, chosen):
             say(
