@@ -59,7 +59,7 @@ def bench(
 
     A record contains the test score, speed, memory, FLOPs and the scores on shorter and longer inputs.
     """
-    from lra_bench.grid.execute import execute, submits, not_run
+    from lra_bench.grid.execute import execute, not_run, submits
     from lra_bench.grid.plan import plan
     from lra_bench.grid.status import RERUN, other_threads
     from lra_bench.records.reference import reference_root

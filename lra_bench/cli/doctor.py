@@ -74,12 +74,8 @@ def _compiler() -> Finding:
 
 def _cores() -> Finding:
     usable, all_cores = usable_cpus(), os.cpu_count() or 1
-    return Finding(
-        "cores",
-        f"{usable} of {all_cores} usable (limited by affinity or a cgroup quota)"
-        if usable < all_cores
-        else str(usable),
-    )
+    limited = f" of {all_cores} (limited by affinity or the quota of a cgroup)" if usable < all_cores else ""
+    return Finding("usable cores", f"{usable}{limited}")
 
 
 def _gpus() -> Iterator[Finding]:

@@ -229,7 +229,8 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
     if suggestion := override_for_flag(flag, arguments, option_names()):
         return f"No such option: {flag}; write {suggestion}"
     similar = difflib.get_close_matches(flag, (name for each in command.params for name in each.opts), n=1)
-    return f"No such option: {flag}; {f'did you mean {similar[0]}?' if similar else 'write key=value, for example model=performer'}"
+    advice = f"did you mean {similar[0]}?" if similar else "write key=value, for example model=performer"
+    return f"No such option: {flag}; {advice}"
 
 
 def _open_output() -> None:

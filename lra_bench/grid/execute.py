@@ -21,9 +21,9 @@ from .status import NOT_RUN, UNRESOLVED, Planned, must_run
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:
     """Run the cells that must run on this machine and yield every cell with its record and its exit code.
 
-    ``rerun`` is one of ``RERUN``. A cell with wrong input, without data or with an unreadable record is yielded with exit
-    code 2 and without a record; the other cells still run. The trials of searched cells run first and are not yielded. Ctrl-C ends the
-    iteration after running cells have written their checkpoints.
+    ``rerun`` is one of ``RERUN``. A cell with wrong input or a status of ``NOT_RUN`` is yielded with exit code 2 and
+    without a record; the other cells still run. The trials of searched cells run first and are not yielded. Ctrl-C ends
+    the iteration after running cells have written their checkpoints.
     """
     yield from ((each, None, WRONG_INPUT) for each in not_run(planned))
     to_run = []
@@ -59,7 +59,7 @@ def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator
 
 
 def not_run(planned: Sequence[Planned]) -> list[Planned]:
-    """Return the cells that cannot run: their task has no data on this machine, or their record cannot be read."""
+    """Return the cells that cannot run, those with a status of ``NOT_RUN``."""
     return [each for each in planned if each.status in NOT_RUN]
 
 

@@ -17,14 +17,14 @@ from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
 from lra_bench.config.search import RULE, final_config, protocol_label, protocol_lr, searches, trial_config
-from lra_bench.contracts import TaskSpec
+from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.progress import say
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
 from lra_bench.records.schema import Record
 
-from .status import Planned, must_run, record_of, status_of
+from .status import Planned, examined, must_run
 
 TRIALS = "trials"
 """Folder of the results folder that contains the records of trials."""

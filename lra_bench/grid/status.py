@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ PLACE = {
 class Planned:
     """A cell with its status, the reason for it, and its record if there is one.
 
-    ``status`` is ``to run``, ``done``, ``failed``, ``stale``, ``incompatible`` or one of ``NOT_RUN``. A cell without data
-    has no hash, and therefore no record.
+    ``status`` is ``to run``, ``done``, ``failed``, ``stale``, ``incompatible`` or one of ``NOT_RUN``. A cell without
+    data has no hash, and therefore no record.
     """
 
     cell: Cell
@@ -112,9 +112,7 @@ def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:
     repeated = 0
     for each in planned:
         key = each.cell.key
-        pattern = (
-            f"{key.task}/{key.model}/{THREADS.sub('-*t', key.hardware)}/{key.protocol}-{key.hash}/seed{key.seed}.json"
-        )
+        pattern = replace(key, hardware=THREADS.sub("-*t", key.hardware)).file("json").as_posix()
         others = [path.parts[-3] for path in (results / store.RUNS).glob(pattern)] if must_run(each, rerun) else []
         if other := next((name for name in others if name != key.hardware), None):
             repeated, hardware = repeated + 1, other
