@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,10 @@ def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:
     repeated = 0
     for each in planned:
         key = each.cell.key
-        pattern = replace(key, hardware=THREADS.sub("-*t", key.hardware)).file("json").as_posix()
-        others = [path.parts[-3] for path in (results / store.RUNS).glob(pattern)] if must_run(each, rerun) else []
-        if other := next((name for name in others if name != key.hardware), None):
+        task, model, _, folder, seed = key.file("json").parts
+        same = (results / store.RUNS).glob(f"{task}/{model}/*/{folder}/{seed}") if must_run(each, rerun) else ()
+        others = {path.parts[-3] for path in same} - {key.hardware}
+        if other := next((name for name in others if THREADS.sub("", name) == THREADS.sub("", key.hardware)), None):
             repeated, hardware = repeated + 1, other
     if not repeated:
         return ""
