@@ -41,7 +41,7 @@ def load_records(
         The table. ``lra_bench.leaderboard.query.documented`` describes its columns. Unknown values are missing.
 
     Raises:
-        UserError: If there is no such table, folder of boards, or project, or no record of the protocol.
+        UserError: If there is no such table, folder or project, or no record of the protocol.
     """
     from lra_bench.contracts import UserError
     from lra_bench.leaderboard.naming import PYTHON, explain_hidden, select
@@ -54,6 +54,8 @@ def load_records(
         raise UserError(f"table={table}: choose {', '.join(TABLES)}")
     if wandb is None:
         root = results_root(results)
+        if results is not None and not root.is_dir():
+            raise UserError(f"results={results}: there is no such folder; name the folder that contains runs/")
         found = [*load_all(root), *load_reference(reference_root(reference), root)]
     else:
         from lra_bench.tracking.reading import load_project

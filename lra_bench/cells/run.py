@@ -100,16 +100,29 @@ def run(
             record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
             record.finished_at = now()
             record.wall_seconds = time.perf_counter() - began
+            curves, predictions = stages.curves, stages.predictions
+            if fault := record.fault():
+                record = _without_measurements(record, cell, fault)
+                curves = predictions = None
             # Finish writing the record despite signals, also repeated ones.
             with deferred(again=ignore) as interrupted:
-                kept = store.keep_best(record, results, stages.curves, stages.predictions)
+                kept = store.keep_best(record, results, curves, predictions)
                 if record.status != "interrupted":
                     stages.checkpoints.ended(record.status in FINISHED)
             if interrupted():
                 raise KeyboardInterrupt
         finally:
             stages.close()
-    return kept, outcome.code
+    return kept, outcome.code if record.status == outcome.status else exit_code(record.status)
+
+
+def _without_measurements(record: Record, cell: Cell, fault: str) -> Record:
+    """Return a record of the same attempt with status ``failed``, because the schema refuses a measured value."""
+    failed = blank_record(cell, record.attempt, record.environment)
+    failed.status, failed.reason = "failed", f"a measured value cannot be stored: {fault.removeprefix('record: ')}"
+    failed.started_at, failed.finished_at = record.started_at, record.finished_at
+    failed.wall_seconds = record.wall_seconds
+    return failed
 
 
 def _guarded(stages: Stages) -> Outcome:

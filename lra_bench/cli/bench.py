@@ -23,7 +23,7 @@ from .options import (
     print_table,
     program,
     relative,
-    report_missing_data,
+    report_not_run,
     root_of,
     with_source,
 )
@@ -59,9 +59,9 @@ def bench(
 
     A record contains the test score, speed, memory, FLOPs and the scores on shorter and longer inputs.
     """
-    from lra_bench.grid.execute import execute, submits, without_data
+    from lra_bench.grid.execute import execute, not_run, submits
     from lra_bench.grid.plan import plan
-    from lra_bench.grid.status import RERUN
+    from lra_bench.grid.status import RERUN, other_threads
     from lra_bench.records.reference import reference_root
     from lra_bench.runtime.files import cache_read_only
 
@@ -81,8 +81,8 @@ def bench(
     if dry_run:
         _print_plan(planned, root, boards, rerun)
         return
-    absent = without_data(planned)
-    report_missing_data(absent)
+    absent = not_run(planned)
+    report_not_run(absent)
     _say_destinations(planned, root, rerun)
     if submits(planned):
         _submit(planned, root, results, config_dir, rerun)
@@ -90,6 +90,8 @@ def bench(
             raise typer.Exit(2)
         return
     _print_defaults(planned, root, boards, rerun)
+    for note in filter(None, (other_threads(planned, rerun, root), _accelerator(planned, rerun))):
+        say(note)
     worst_code = 0
     measured: list[tuple[Cell, Record]] = []
     for each, record, code in execute(planned, root, rerun):
@@ -100,8 +102,7 @@ def bench(
     _print_reference_scores([record for _, record in measured], boards)
     _print_next_steps(measured, results)
     if absent:
-        tasks = ", ".join({each.cell.key.task: None for each in absent})
-        say(f"{len(absent)} of {len(planned)} cells were not run: no data of {tasks}, see the message at the start.")
+        say(f"{len(absent)} of {len(planned)} cells were not run, see the messages at the start.")
     if worst_code:
         raise typer.Exit(worst_code)
 
@@ -117,6 +118,16 @@ def _print_defaults(planned: Any, root: Path, boards: Path | None, rerun: str) -
     if unset and to_run and "experiment" not in given:
         defaults = " ".join(f"{name}={getattr(to_run[0].cell.key, name)}" for name in unset)
         say(f"Default{'s' if len(unset) > 1 else ''}: {defaults}. {summary(to_run, estimates(to_run, root, boards))}")
+
+
+def _accelerator(planned: Any, rerun: str) -> str:
+    """Return which accelerator ``hardware=auto`` does not use for cells that must run, with the reason, or nothing."""
+    from lra_bench.grid.status import must_run
+    from lra_bench.runtime.hardware import unused_accelerator
+
+    automatic = any(must_run(each, rerun) and each.cell.config.hardware.device == "auto" for each in planned)
+    unused = unused_accelerator() if automatic else ""
+    return f"hardware=auto means the CPU: {unused}" if unused else ""
 
 
 def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str) -> None:

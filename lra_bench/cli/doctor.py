@@ -13,6 +13,8 @@ from pathlib import Path
 
 from lra_bench.errors import UserError, extras, install_command
 from lra_bench.runtime.findings import Finding
+from lra_bench.runtime.hardware import torch_build, unused_accelerator
+from lra_bench.runtime.processor import usable_cpus
 
 NAMED_PACKAGES = 3  # extras with more packages are counted instead of listed
 BUSY = "busy: timings will be inaccurate"
@@ -25,6 +27,7 @@ def examine(results: Path) -> Iterator[Finding]:
     yield _torch()
     yield from _extras()
     yield _compiler()
+    yield _cores()
     yield from _gpus()
     for finding in (_devices, _free_memory, _resident_memory, _load):
         yield finding()
@@ -69,8 +72,14 @@ def _compiler() -> Finding:
     return Finding("C++ compiler", found or "none, so hardware.compile=true has no effect on a CPU")
 
 
+def _cores() -> Finding:
+    usable, all_cores = usable_cpus(), os.cpu_count() or 1
+    limited = f" of {all_cores} (limited by affinity or the quota of a cgroup)" if usable < all_cores else ""
+    return Finding("usable cores", f"{usable}{limited}")
+
+
 def _gpus() -> Iterator[Finding]:
-    """Yield one finding per NVIDIA GPU: whether torch can use it."""
+    """Yield one finding per GPU of CUDA or ROCm: whether torch can use it."""
     import torch
 
     gpus = _nvidia_smi()
@@ -78,21 +87,23 @@ def _gpus() -> Iterator[Finding]:
         devices = (torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count()))
         gpus = [f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in devices]
     if not gpus:
-        yield Finding("GPU", "none")
+        unused = unused_accelerator()
+        yield Finding("GPU", unused or "none", False if unused else None)
         return
+    build = torch_build()
     for gpu in gpus:
-        if torch.version.cuda is None:
+        if not build:
             verdict, usable = (
                 f"torch {torch.__version__} is a CPU build; install a CUDA build (pytorch.org/get-started)",
                 False,
             )
         elif torch.cuda.is_available():
-            verdict, usable = f"torch is built for CUDA {torch.version.cuda}", True
+            verdict, usable = f"torch is built for {build}", True
         elif os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
             verdict, usable = "hidden by CUDA_VISIBLE_DEVICES", None
         else:
             verdict, usable = (
-                f"torch cannot use it: it is built for CUDA {torch.version.cuda}; install a newer driver, "
+                f"torch cannot use it: it is built for {build}; install a newer driver, "
                 "or a build of torch for an older CUDA version (pytorch.org/get-started)",
                 False,
             )
@@ -139,7 +150,7 @@ def _resident_memory() -> Finding:
 
 
 def _load() -> Finding:
-    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    load, cpus = os.getloadavg()[0], usable_cpus()
     value = f"{load:.1f} on {cpus} cores"
     return Finding("system load", value, True) if load < 0.5 * cpus else Finding("system load", f"{value} ({BUSY})")
 

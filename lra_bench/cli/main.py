@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import io
 import os
 import signal
 import sys
@@ -22,7 +24,7 @@ from . import tables as cli_tables
 from .bench import bench
 from .clean import clean
 from .completion import in_bash
-from .examples import add_examples
+from .examples import EXAMPLES, add_examples
 from .options import (
     ConfigDir,
     Json,
@@ -38,6 +40,8 @@ from .options import (
 from .profile import profile
 
 NAME = "lra-bench"
+RESUMED = ("bench", "profile", "data", "evaluate")
+"""Commands that continue an interrupted run when they are called again."""
 
 app = typer.Typer(
     name=NAME,
@@ -135,14 +139,14 @@ def evaluate(
 @app.command("list")
 def list_options(
     kind: Annotated[
-        str, typer.Argument(help="models, tasks, groups (of tasks), positions, protocols, hardware, columns …")
+        str, typer.Argument(help="models, tasks, groups (of tasks), positions, protocols, hardware, columns, figures …")
     ] = "models",
     family: Annotated[str | None, typer.Option(help="Only models of this family, such as linear")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Only models with an exact causal form")] = False,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """List models, tasks and other options, or table columns.
+    """List models, tasks and other options, table columns, or figures.
 
     Models are grouped by family. The columns are those of leaderboards and other tables, with their meaning.
     """
@@ -154,6 +158,13 @@ def list_options(
         from lra_bench.leaderboard.query import column_list
 
         rows = column_list()
+    elif kind in ("figure", "figures"):
+        from lra_bench.figures import FIGURES
+
+        rows = [
+            {"name": name, "description": (module.__doc__ or "").partition("\n")[0]}
+            for name, module in sorted(FIGURES.items())
+        ]
     else:
         with importable(config_dir):
             rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
@@ -215,8 +226,19 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
     from lra_bench.config.compose import option_names
     from lra_bench.config.hints import override_for_flag
 
-    suggestion = override_for_flag(flag, arguments, option_names())
-    return f"No such option: {flag}; write {suggestion or 'key=value, for example model=performer'}"
+    if suggestion := override_for_flag(flag, arguments, option_names()):
+        return f"No such option: {flag}; write {suggestion}"
+    similar = difflib.get_close_matches(flag, (name for each in command.params for name in each.opts), n=1)
+    advice = f"did you mean {similar[0]}?" if similar else "write key=value, for example model=performer"
+    return f"No such option: {flag}; {advice}"
+
+
+def _open_output() -> None:
+    """Make output possible in any encoding and without an open stdout: characters it does not have become ``?``."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def main() -> None:
@@ -226,6 +248,7 @@ def main() -> None:
         os.environ["LRA_BENCH_DEBUG"] = "1"
     debug = bool(os.environ.get("LRA_BENCH_DEBUG"))
     reduce_collections()
+    _open_output()
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
     try:
@@ -240,14 +263,19 @@ def main() -> None:
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
         ignore_all()
-        say("lra-bench: interrupted; the same command continues where it stopped.")
+        continues = "; the same command continues where it stopped" if arguments[0] in RESUMED else ""
+        say(f"lra-bench: interrupted{continues}.")
         sys.exit(130)
+    except BrokenPipeError:  # the reader of the output, such as head, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         # Wrong arguments. Depending on its version typer depends on click or contains a copy, so that the classes of
         # its errors cannot be imported from one place.
         if hasattr(error, "format_message"):
             command = getattr(getattr(error, "ctx", None), "command_path", NAME)
-            message = _hint(error, arguments) or f"{error.format_message().rstrip('.')}; see {command} --help"
+            example = next(iter(EXAMPLES.get(command.removeprefix(f"{NAME} "), ())), f"{command} --help")
+            message = _hint(error, arguments) or f"{error.format_message().rstrip('.')}; see {example}"
             say(f"lra-bench: {message}")
             sys.exit(2)
         if debug:

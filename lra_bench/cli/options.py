@@ -35,7 +35,10 @@ Results = Annotated[
     Path | None, typer.Option("--results", help="Results folder; default: $LRA_BENCH_RESULTS, or ./results")
 ]
 ConfigDir = Annotated[
-    Path | None, typer.Option("--config-dir", help="Folder of your own YAML files (model/, task/ …) and code")
+    Path | None,
+    typer.Option(
+        "--config-dir", envvar="LRA_BENCH_CONFIG_DIR", help="Folder of your own YAML files (model/, task/ …) and code"
+    ),
 ]
 RecordName = Annotated[
     str,
@@ -86,9 +89,14 @@ def with_source(overrides: list[str] | None, source: str | None) -> list[str]:
     return [*(overrides or []), *([f"task.source={source}"] if source else [])]
 
 
-def report_missing_data(absent: Sequence[Planned]) -> None:
-    """Print one line on stderr for each task whose data is missing, with its number of cells and the reason."""
-    reasons = {each.cell.key.task: each.reason for each in absent}
+def report_not_run(absent: Sequence[Planned]) -> None:
+    """Print on stderr which cells cannot run: a line for each task without data, and one for each unreadable record."""
+    from lra_bench.grid.status import NO_DATA
+
+    reasons = {each.cell.key.task: each.reason for each in absent if each.status == NO_DATA}
+    for each in absent:
+        if each.status != NO_DATA:
+            say(f"{each.cell.key}: is not run; {each.reason}")
     for task, reason in reasons.items():
         count = sum(each.cell.key.task == task for each in absent)
         say(

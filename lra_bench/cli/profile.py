@@ -13,7 +13,7 @@ import typer
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.progress import say
 
-from .options import ConfigDir, Json, Overrides, Results, print_json, print_table, report_missing_data, root_of
+from .options import ConfigDir, Json, Overrides, Results, print_json, print_table, report_not_run, root_of
 
 if TYPE_CHECKING:
     from lra_bench.grid.plan import PlanCache
@@ -44,7 +44,7 @@ def profile(
 
     root = root_of(results)
     planned, absent = comparison_plans(overrides or [], root, config_dir)
-    report_missing_data(absent)
+    report_not_run(absent)
     profiles: list[Any] = []
     # Raise an error before the measurement if a file cannot be written.
     check_writable(root)
@@ -109,19 +109,18 @@ def comparison_plans(
 ) -> tuple[list[ComparisonPlan], list[Planned]]:
     """Group the planned cells by all options except those of the model.
 
-    Returns one ``ComparisonPlan`` per group, and the cells whose task has no data, which belong to no group. Raises
+    Returns one ``ComparisonPlan`` per group, and the cells that cannot run, which belong to no group. Raises
     ``UserError`` if no model of a group supports its task.
     """
     from lra_bench.config.import_path import importable
-    from lra_bench.grid.execute import without_data
+    from lra_bench.grid.execute import not_run
     from lra_bench.grid.plan import PlanCache, plan
-    from lra_bench.grid.status import NO_DATA
 
     cache = PlanCache()
     groups: dict[tuple[str, ...], list[Planned]] = {}
     planned = plan(overrides, results, config_dir, cache=cache)
-    absent = without_data(planned)
-    for each in (each for each in planned if each.status != NO_DATA):
+    absent = not_run(planned)
+    for each in (each for each in planned if each not in absent):
         shared = tuple(text for text in each.cell.overrides if not _is_model(text))
         groups.setdefault(shared, []).append(each)
     with importable(config_dir):

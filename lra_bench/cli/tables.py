@@ -60,6 +60,13 @@ def leaderboard(
             "--from-wandb", metavar="ENTITY/PROJECT", help="Read the records from a W&B project instead of the folder"
         ),
     ] = None,
+    published: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="LRA_BENCH_PUBLISHED",
+            help="Folder of your own CSV files of published numbers, shown with those of lra-bench (docs/leaderboard.md)",
+        ),
+    ] = None,
     write: Annotated[
         bool,
         typer.Option(
@@ -71,9 +78,12 @@ def leaderboard(
 
     Without options the terminal shows the best rows of each task and yours; --task shows one task in full.
     """
+    import pandas as pd
+
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import current, explain_hidden, select
+    from lra_bench.leaderboard.published import load_published
     from lra_bench.leaderboard.sections import check_columns
     from lra_bench.leaderboard.summary import summary
     from lra_bench.page.page import page, write_page
@@ -95,6 +105,7 @@ def leaderboard(
     records, explanation = select(found, task, protocol), explain_hidden(found, task, protocol)
     headings = [each.strip() for each in columns.split(",")] if columns else []
     check_columns(headings, records, layout or "long")
+    own_numbers = load_published(published) if published else None
     if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
     in_terminal = text_format == "terminal" and bool(records)
@@ -108,6 +119,8 @@ def leaderboard(
     frames: dict[str, Any] = {}
     for name, each in wanted.items():
         frames[name] = each.make(records if all_layouts else shown, reference_row, frames.get("long"))
+        if name == "published" and own_numbers is not None:
+            frames[name] = pd.concat([frames[name], own_numbers], ignore_index=True)
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name, if_empty):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,12 +15,12 @@ from lra_bench.contracts import UserError
 
 from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
-from .hints import check_bare_words, suggest_options
+from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
 from .loading import by_hydra, quoted
 from .schema import CellConfig, added_keys
 from .serialization import from_dict
-from .task_groups import group_names
+from .task_groups import ALL, group_names
 
 OPEN_GROUPS = ("task", "model", "position")
 """Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
@@ -98,6 +99,8 @@ def check_override(override: str, config_dir: Path | None) -> str:
     check_bare_words([override], config_dir)
     key, _, value = override.partition("=")
     option = key.lstrip("+~")
+    if override.startswith("~"):
+        raise UserError(f"{override}: options cannot be removed; set {option}=…, or {option}=null if it has no value")
     section, _, inner = option.partition(".")
     if option in DERIVED_GROUPS:
         raise UserError(
@@ -110,9 +113,11 @@ def check_override(override: str, config_dir: Path | None) -> str:
             # experiment=null, the default, chooses no file.
             if name and name not in known and not (option == "experiment" and name == "null"):
                 suggested = {*known, *(group_names(config_dir) if option == "task" else ())}
-                raise UserError(
-                    f"{option}={name}: there is no such {option}{suggest(name, suggested, listing(option))}"
-                )
+                other = OTHER_NAMES.get(name) or re.sub(r"-v\d+$", "", name)
+                hint = suggest(name, suggested, listing(option))
+                if other in (*known, ALL) and other != name:
+                    hint = f"; write {option}={other}"
+                raise UserError(f"{option}={name}: there is no such {option}{hint}")
         return override
     if section in OPEN_GROUPS and inner:
         if option in PATHS and value != "null" and not (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):

@@ -44,6 +44,9 @@ WORDS = {
 }
 """Options, each with its names in other libraries, separated by spaces."""
 
+OTHER_NAMES = {"gpu": "cuda", "all": "ALL"}
+"""Common other names of options of a group."""
+
 SYNONYMS = {word: option for option, words in WORDS.items() for word in words.split()}
 
 
@@ -82,7 +85,10 @@ def suggest_options(key: str, value: str, known: Iterable[str]) -> str:
         return f"{last[:-1]}={value}" if value else last[:-1]
     if not same and "." not in key:
         lasts = {option.rpartition(".")[2]: option for option in sorted(known)}
-        same = [lasts[name] for name in difflib.get_close_matches(key, lasts, n=1, cutoff=0.75)]
+        for names in ([option for option in known if "." not in option], lasts):
+            same = same or [lasts[name] for name in difflib.get_close_matches(key, names, n=1, cutoff=0.75)]
+        if same and "." not in same[0] and value:
+            return f"{same[0]}={value}"
     return " or ".join(same)
 
 

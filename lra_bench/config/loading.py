@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +76,24 @@ def quoted(path: str) -> str:
 def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
     cause = error.__cause__ or error
     fault = _first_line(cause)
+    override = _find_override(overrides, str(error) + str(cause))
+    key, _, value = override.partition("=")
     if fault.endswith("is not a ListConfig, list or tuple"):
-        fault = "must be a list, such as [1,2]"
-    return UserError(f"{_find_override(overrides, str(error) + str(cause))}{fault}")
+        fault = f"must be a list; write {key}=[{value}]"
+    elif "could not be converted to Integer" in fault:
+        fault = f"must be an integer{_integers(key, value)}"
+    elif "could not be converted to Float" in fault:
+        fault = "must be a number"
+    return UserError(f"{override}: {fault}" if override else fault)
+
+
+def _integers(key: str, value: str) -> str:
+    """Return what to write instead of a number such as ``1e3`` or a range such as ``0-2``; empty for other values."""
+    if ends := re.fullmatch(r"(\d{1,9})-(\d{1,9})", value):
+        return f"; write {key}=range({ends[1]},{int(ends[2]) + 1}) for several"
+    with suppress(ValueError, OverflowError):
+        return f"; write {key}={int(float(value))}" if float(value).is_integer() else ""
+    return ""
 
 
 def _first_line(error: BaseException) -> str:
@@ -84,5 +101,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _find_override(overrides: Sequence[str], message: str) -> str:
-    matching = [text for text in overrides if text.partition("=")[0].lstrip("+") in message]
-    return f"{matching[0].lstrip('+')}: " if matching else ""
+    """Return the override that an error message names, without a prefix, or an empty string."""
+    matching = (text.lstrip("+") for text in overrides if text.partition("=")[0].lstrip("+") in message)
+    return next(matching, "")

@@ -59,8 +59,8 @@ class Rows:
 
         Args:
             indices: Indices of the examples, (B,).
-            pad_to: Padded length. Default: the longest example, rounded up to ``multiple``. Rounding does not exceed
-                the training length, because a model may have no positions beyond it.
+            pad_to: Padded length. Default: the longest example, at least one token, rounded up to ``multiple``.
+                Rounding does not exceed the training length, because a model may have no positions beyond it.
             multiple: Multiple to round up to.
 
         Returns:
@@ -85,7 +85,7 @@ class Rows:
             if longest > pad_to:
                 raise ValueError(f"a row of {longest} tokens does not fit into {pad_to}")
             return pad_to
-        rounded = -(-longest // multiple) * multiple
+        rounded = max(1, -(-longest // multiple)) * multiple
         return rounded if longest > self.spec.train_length else min(rounded, self.spec.train_length)
 
     def _targets_of(self, rows: Integers, width: int) -> NDArray[np.int64]:

@@ -15,17 +15,17 @@ from lra_bench.records.schema import Record
 from . import local_pool
 from .local_pool import Outcome
 from .search import run_trials, with_choices
-from .status import NO_DATA, UNRESOLVED, Planned, must_run
+from .status import NOT_RUN, UNRESOLVED, Planned, must_run
 
 
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:
     """Run the cells that must run on this machine and yield every cell with its record and its exit code.
 
-    ``rerun`` is one of ``RERUN``. A cell with wrong input or without data is yielded with exit code 2 and without a
-    record; the other cells still run. The trials of searched cells run first and are not yielded. Ctrl-C ends the
-    iteration after running cells have written their checkpoints.
+    ``rerun`` is one of ``RERUN``. A cell with wrong input or a status of ``NOT_RUN`` is yielded with exit code 2 and
+    without a record; the other cells still run. The trials of searched cells run first and are not yielded. Ctrl-C ends
+    the iteration after running cells have written their checkpoints.
     """
-    yield from ((each, None, WRONG_INPUT) for each in without_data(planned))
+    yield from ((each, None, WRONG_INPUT) for each in not_run(planned))
     to_run = []
     for each, record in partition(planned, results, rerun):
         if record is None:
@@ -46,11 +46,11 @@ def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> 
 def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:
     """Yield each cell with its existing record, or with None if it must run; write a record for incompatible cells.
 
-    Cells without data are left out.
+    Cells that cannot run (``not_run``) are left out.
     """
     store.check_writable(results)
     for each in planned:
-        if each.status == NO_DATA:
+        if each.status in NOT_RUN:
             continue
         if each.status == "incompatible" and each.cell.key.hardware != UNRESOLVED:
             yield each, write_placeholder_record(each.cell, each.attempt, results, "incompatible", each.reason)
@@ -58,9 +58,9 @@ def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator
             yield each, None if must_run(each, rerun) or each.record is None else each.record
 
 
-def without_data(planned: Sequence[Planned]) -> list[Planned]:
-    """Return the cells whose task has no data on this machine."""
-    return [each for each in planned if each.status == NO_DATA]
+def not_run(planned: Sequence[Planned]) -> list[Planned]:
+    """Return the cells that cannot run, those with a status of ``NOT_RUN``."""
+    return [each for each in planned if each.status in NOT_RUN]
 
 
 def submits(planned: Sequence[Planned]) -> bool:

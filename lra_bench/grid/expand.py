@@ -29,6 +29,7 @@ def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[lis
     Raises ``UserError`` if an override or the file of a grid cannot be parsed.
     """
     check_bare_words(overrides, config_dir)
+    _check_repeated(overrides)
     named = [text for text in overrides if text.partition("=")[0] == "grid"]
     if not named:
         return _expanded(overrides, config_dir)
@@ -67,6 +68,15 @@ def grid_parts(name: str, config_dir: Path | None = None) -> Iterator[tuple[str,
         yield str(part.get(TITLE, "")), {str(key): f"{key}={_as_text(value)}" for key, value in options.items()}
 
 
+def _check_repeated(overrides: Sequence[str]) -> None:
+    """Raise ``UserError`` if an option file of the same group is chosen twice."""
+    chosen: dict[str, str] = {}
+    for key, _, value in (text.partition("=") for text in overrides):
+        if key in chosen and key in GROUPS:
+            raise UserError(f"{key}={value}: {key} is given twice; write {key}={chosen[key]},{value} for both")
+        chosen[key] = value
+
+
 def _as_text(value: Any) -> str:
     """Return a value of a grid's file as command-line text; the values of a list are joined with commas."""
     if isinstance(value, list):
@@ -88,6 +98,8 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
             continue
         if not value and key in GROUPS:
             raise UserError(f"{text}: has no value; {listing(key)} lists the choices")
+        if value.startswith("glob(") and key in GROUPS:
+            raise UserError(f"{text}: patterns are not supported; write the names ({listing(key)} lists them)")
         if key.lstrip("+") in PATHS:
             choices.append([text])
             continue

@@ -22,7 +22,7 @@ from lra_bench.runtime.hardware import check_batch, slug
 
 from .expand import expand
 from .resources import check_launcher, with_own_threads
-from .status import NO_DATA, UNKNOWN_HASH, UNRESOLVED, Planned, record_of, status_of
+from .status import NO_DATA, NOT_RUN, REFUSED, UNKNOWN_HASH, UNRESOLVED, Planned, examined
 
 
 def plan(
@@ -33,6 +33,8 @@ def plan(
     cache: PlanCache | None = None,
 ) -> list[Planned]:
     """Compose the cells that the overrides name and determine their status.
+
+    A record that cannot be read gives its cell the status ``UNREADABLE``.
 
     Args:
         overrides: Overrides of the command line, which may contain lists of values and grids.
@@ -46,8 +48,8 @@ def plan(
         The cells without duplicates, each with its status and its record.
 
     Raises:
-        UserError: If an override is wrong, or if all cells have the same task and its data is missing. With several
-            tasks, the cells of such a task have the status ``NO_DATA``.
+        UserError: If an override is wrong, or if no cell can run for the same reason: its data is missing, its record
+            cannot be read, or its model refuses an option. Otherwise such cells have a status of ``NOT_RUN``.
     """
     planned: dict[tuple[CellKey, str], Planned] = {}
     with importable(config_dir), configuration.hydra_context():
@@ -59,25 +61,42 @@ def plan(
                 missing = cache.missing_data(each.config)
                 # Without data the hash in the key is unknown, and cells are compared by the hash without the data.
                 identity = cell.key, config_hash(cell.config, "") if missing else ""
-                if identity not in planned and missing:
+                if identity in planned:
+                    _check_measured_once(planned[identity].cell, cell)
+                elif missing:
                     planned[identity] = Planned(cell, NO_DATA, missing, None)
-                elif identity not in planned:
-                    record = record_of(cell, results)
-                    planned[identity] = Planned(cell, *status_of(cell, cache.spec(each.config), record), record)
+                elif refusal := cache.refusal(each):
+                    planned[identity] = Planned(cell, REFUSED, refusal, None)
+                else:
+                    planned[identity] = examined(cell, cache.spec(each.config), results)
                 advance(1)
     found = list(planned.values())
-    absent = next((each for each in found if each.status == NO_DATA), None)
-    if absent is not None and len({each.cell.key.task for each in found}) == 1:
-        raise UserError(absent.reason)
+    if found and all(each.status in NOT_RUN for each in found) and len({each.reason for each in found}) == 1:
+        raise UserError(found[0].reason)
     return found
 
 
+def _check_measured_once(first: Cell, second: Cell) -> None:
+    """Raise ``UserError`` if two cells with the same key differ in what is measured."""
+    if first.config.measure != second.config.measure:
+        different = sorted({*first.overrides} ^ {*second.overrides})
+        raise UserError(
+            f"{' and '.join(different)}: are measurements of the same cell, {second.key}; give the option one value, "
+            "or run them with separate --results"
+        )
+
+
+CHECKED = ("model.", "position=", "position.", "backbone.")
+"""Beginnings of the overrides with which a class may refuse an option."""
+
+
 class PlanCache:
-    """Cache of task specifications, data fingerprints and hardware names of planned cells."""
+    """Cache of task specifications, data fingerprints, refused options and hardware names of planned cells."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _PlannedTask] = {}
         self._slugs: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}
 
     def spec(self, config: CellConfig) -> TaskSpec:
         """Return the specification of the task."""
@@ -97,12 +116,41 @@ class PlanCache:
             self._tasks[name] = _examined(build_task(config))
         return self._tasks[name]
 
+    def refusal(self, composed: configuration.Composed) -> str:
+        """Return why a class refuses an option of model, position or backbone that the user set; empty if none does.
+
+        The model is built without memory for its parameters. Errors other than ``UserError`` are left to the cell.
+        """
+        changed = any(text.lstrip("+").startswith(CHECKED) for text in composed.overrides)
+        config = composed.config
+        name = json.dumps([config.model, config.position, asdict(config.backbone)], sort_keys=True)
+        if not changed:
+            return ""
+        if name not in self._refusals:
+            self._refusals[name] = _refusal(config, self.spec(config))
+        return self._refusals[name]
+
     def slug(self, config: CellConfig) -> str:
         """Return the short name of the hardware."""
         name = json.dumps(asdict(config.hardware))
         if name not in self._slugs:
             self._slugs[name] = slug(config.hardware)
         return self._slugs[name]
+
+
+def _refusal(config: CellConfig, spec: TaskSpec) -> str:
+    import torch
+
+    from lra_bench.config.objects import build_model
+
+    try:
+        with torch.device("meta"):
+            build_model(config, spec)
+    except UserError as error:
+        return str(error)
+    except Exception:
+        pass
+    return ""
 
 
 @dataclass(frozen=True)

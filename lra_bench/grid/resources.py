@@ -116,9 +116,14 @@ def _processes(hardware: HardwareOptions) -> int:
 
 
 def check_launcher(launcher: LauncherOptions) -> None:
-    """Raise ``UserError`` if the launcher is unknown or an option of another launcher is set."""
+    """Raise ``UserError`` if the launcher is unknown, an option is of another launcher, or a signal comes too early."""
     if launcher.name not in LAUNCHERS:
         raise UserError(f"launcher.name={launcher.name}: choose {' or '.join(LAUNCHERS)}")
+    if launcher.signal_seconds >= 60 * launcher.minutes:
+        raise UserError(
+            f"launcher.signal_seconds={launcher.signal_seconds}: is not below the time limit of a job "
+            f"(launcher.minutes={launcher.minutes}); lower launcher.signal_seconds or raise launcher.minutes"
+        )
     for other, names in OPTIONS_OF.items():
         for name in names:
             if launcher.name != other and getattr(launcher, name) is not None:

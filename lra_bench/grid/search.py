@@ -17,14 +17,14 @@ from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
 from lra_bench.config.search import RULE, final_config, protocol_label, protocol_lr, searches, trial_config
-from lra_bench.contracts import TaskSpec
+from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.progress import say
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
 from lra_bench.records.schema import Record
 
-from .status import Planned, must_run, record_of, status_of
+from .status import Planned, examined, must_run
 
 TRIALS = "trials"
 """Folder of the results folder that contains the records of trials."""
@@ -65,9 +65,7 @@ def _planned(cell: Cell, lr: float, seed: int, spec: TaskSpec, results: Path) ->
     config = trial_config(cell.config, lr, seed)
     hash = config_hash(config, cell.fingerprint)
     own = replace(cell, key=replace(cell.key, protocol=protocol_label(config), hash=hash, seed=seed), config=config)
-    record = record_of(own, trials_folder(results))
-    status, reason = status_of(own, spec, record)
-    return Planned(own, status, "; ".join(filter(None, (f"trial of train.lr={lr:g}", reason))), record)
+    return examined(own, spec, trials_folder(results), f"trial of train.lr={lr:g}")
 
 
 def all_trials(planned: Iterable[Planned], results: Path, rerun: str) -> list[Planned]:
@@ -164,7 +162,10 @@ def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
 def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
     """Print a line if other seeds of the cell were trained at another rate, because their trials were run again."""
     for path in sorted((results / store.RUNS / cell.key.folder()).glob("seed*.json")):
-        record = store.load(path)
+        try:
+            record = store.load(path)
+        except UserError:
+            continue
         other = record.search["chosen_lr"] if record.search is not None else None
         if other not in (None, chosen):
             say(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.hybrid import refuses_network
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
-from lra_bench.contracts import TaskSpec
+from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records import store
 from lra_bench.records.environment import host, host_name, package_version, same_host
 from lra_bench.records.key import CellKey
@@ -24,8 +25,17 @@ RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done"
 
 NO_DATA = "no data"
 """Planned status of a cell whose task has no raw data on this machine."""
+UNREADABLE = "unreadable"
+"""Planned status of a cell whose stored record cannot be read."""
+REFUSED = "refused"
+"""Planned status of a cell whose model or position refuses an option."""
+NOT_RUN = (NO_DATA, UNREADABLE, REFUSED)
+"""Planned statuses of cells that cannot run."""
 UNKNOWN_HASH = "unknown"
 """Hash in the key of a cell with the status ``NO_DATA``: the hash covers the data, so it cannot be computed."""
+
+THREADS = re.compile(r"-\d+t(?=-|$)")
+"""The number of threads in the short name of hardware."""
 
 UNRESOLVED = "elsewhere"
 """Hardware in the key of a submitted cell, until the job determines it on the machine that runs the cell."""
@@ -40,8 +50,8 @@ PLACE = {
 class Planned:
     """A cell with its status, the reason for it, and its record if there is one.
 
-    ``status`` is ``to run``, ``done``, ``failed``, ``stale``, ``incompatible`` or ``no data``. A cell without data
-    has no hash, and therefore no record.
+    ``status`` is ``to run``, ``done``, ``failed``, ``stale``, ``incompatible`` or one of ``NOT_RUN``. A cell without
+    data has no hash, and therefore no record.
     """
 
     cell: Cell
@@ -68,6 +78,16 @@ def must_run(planned: Planned, rerun: str) -> bool:
     return planned.status == "to run" or planned.status in RERUN[rerun]
 
 
+def examined(cell: Cell, spec: TaskSpec, results: Path, note: str = "") -> Planned:
+    """Return a cell with its record in ``results``, its status and the reason, which begins with ``note``."""
+    try:
+        record = record_of(cell, results)
+    except UserError as error:
+        return Planned(cell, UNREADABLE, f"{error}; move the file away to measure the cell", None)
+    status, reason = status_of(cell, spec, record)
+    return Planned(cell, status, "; ".join(filter(None, (note, reason))), record)
+
+
 def record_of(cell: Cell, results: Path) -> Record | None:
     """Return the cell's record in ``results``; for a submitted cell, the record with the same values of ``PLACE``."""
     if cell.key.hardware != UNRESOLVED:
@@ -85,6 +105,24 @@ def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | Non
     current = [record for record in found if record.hash_version == HASH_VERSION]
     same = [record for record in current if place_of(record.config) == list(place)]
     return max(same, key=store.precedence, default=None)
+
+
+def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:
+    """Return a note that some cells that must run have records with another number of threads; empty if none has."""
+    repeated = 0
+    for each in planned:
+        key = each.cell.key
+        task, model, _, folder, seed = key.file("json").parts
+        same = (results / store.RUNS).glob(f"{task}/{model}/*/{folder}/{seed}") if must_run(each, rerun) else ()
+        others = {path.parts[-3] for path in same} - {key.hardware}
+        if other := next((name for name in others if THREADS.sub("", name) == THREADS.sub("", key.hardware)), None):
+            repeated, hardware = repeated + 1, other
+    if not repeated:
+        return ""
+    return (
+        f"{repeated} of {len(planned)} cells have a record with another number of threads ({hardware}), which is not "
+        "used; set hardware.threads to that number to use it"
+    )
 
 
 def place_of(config: Mapping[str, Any]) -> list[Any]:

@@ -92,11 +92,14 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
     """Return every published number in ``folder``, by default those of the package.
 
     The columns are ``file``, ``line`` and ``COLUMNS``. ``value`` is a float, missing if ``flags`` contains ``failed``.
-    Raises ``UserError`` with file and line if a row is invalid or a number has no source.
+    Raises ``UserError`` with file and line if a row is invalid or a number has no source, or if ``folder`` has no CSV
+    file.
     """
     import pandas as pd
 
     rows = list(_rows(folder)) if folder is not None else _packaged()
+    if not rows:
+        raise UserError(f"--published {folder}: there are no CSV files with published numbers in this folder")
     frame = pd.DataFrame(rows, columns=["file", "line", *COLUMNS])
     return frame.assign(value=pd.to_numeric(frame["value"]), year=frame["year"].astype("int64"))
 
@@ -152,6 +155,8 @@ def _packaged() -> list[dict[str, Any]]:
 
 def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
     """Yield the validated rows of every CSV file in ``folder``, files sorted by name."""
+    if not folder.is_dir():
+        raise UserError(f"--published {folder}: there is no such folder")
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".csv"):
             continue

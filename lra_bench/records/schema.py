@@ -198,6 +198,14 @@ class Record:
         cleaned: dict[str, Any] = shareable(values)
         return cleaned
 
+    def fault(self) -> str:
+        """Return why the record could not be read after it was written; empty if it can be read."""
+        try:
+            Record.from_dict(self.to_dict())
+        except UserError as error:
+            return str(error)
+        return ""
+
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], path: Path | None = None) -> Record:
         """Build the record from ``raw``, which must be of the current schema version (see ``upgrade``).

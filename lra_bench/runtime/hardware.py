@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import runpy
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -22,6 +24,13 @@ STRATEGIES = ("none", "ddp", "fsdp")
 CPU_PROCESSES = 2
 """Default number of processes on a CPU if ``hardware.strategy`` is ``ddp`` or ``fsdp``."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+BUILDS = {"CUDA": "cuda", "ROCm": "hip"}
+"""Platforms for which torch is built, each with its name in ``torch.version``; both are torch's device ``cuda``."""
+ACCELERATORS = {
+    "NVIDIA": ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/dxg"),
+    "AMD": ("/dev/kfd",),
+}
+"""Makers of accelerators and device files of their drivers; those of Jetson and WSL are among NVIDIA's."""
 
 
 @dataclass
@@ -264,22 +273,45 @@ def _threads(options: HardwareOptions) -> int:
 def _device_name(choice: str) -> str:
     """Return ``cpu`` or ``cuda`` for ``hardware.device``. Raises ``UserError`` if it is unknown or not available."""
     if choice not in ("auto", "cpu", "cuda"):
-        raise UserError(f"hardware.device={choice}: choose auto, cpu or cuda")
+        unsupported = f"torch's device {choice} is not supported; " if choice in ("mps", "xpu") else ""
+        raise UserError(f"hardware.device={choice}: {unsupported}choose auto, cpu or cuda (NVIDIA or AMD GPUs)")
     if choice == "auto":
         return "cuda" if _has_cuda() else "cpu"
     if choice == "cuda" and not _has_cuda():
-        raise UserError("hardware.device=cuda: no CUDA device is available here; choose hardware=cpu or hardware=auto")
+        why = unused_accelerator() or "no CUDA device is available here"
+        raise UserError(f"hardware.device=cuda: {why}; choose hardware=cpu or hardware=auto")
     return choice
 
 
 def _has_cuda() -> bool:
-    """Return whether a CUDA device is available."""
-    # Importing torch is slow. Without the files of the driver there is no GPU, so torch is not needed.
-    if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")):
+    """Return whether torch can use a CUDA or ROCm device."""
+    if not torch_build():  # importing torch is slow
         return False
     import torch
 
     return torch.cuda.is_available()
+
+
+def torch_build() -> str:
+    """Return the platform for which torch is built, such as ``CUDA 12.8`` or ``ROCm 6.4``; empty if only for a CPU."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    versions = runpy.run_path(str(Path(spec.origin).with_name("version.py")))  # without importing torch
+    return next((f"{name} {number}" for name, key in BUILDS.items() if (number := versions.get(key))), "")
+
+
+def unused_accelerator() -> str:
+    """Return which accelerator ``hardware=auto`` does not use, and why; empty if it uses it or there is none."""
+    maker = next((maker for maker, nodes in ACCELERATORS.items() if any(Path(node).exists() for node in nodes)), "")
+    apple = platform.system() == "Darwin" and platform.machine() == "arm64"
+    if not (maker or apple) or _has_cuda():
+        return ""
+    if apple:
+        return "the GPU of this Mac is not supported (torch's device mps)"
+    build = torch_build()
+    why = f"torch is built for {build} and finds no device" if build else "torch is a CPU build"
+    return f"there is a device file of an {maker} GPU, but {why}; lra-bench doctor says what to install"
 
 
 def _precision(choice: str, device: str) -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 INSTRUCTION_SETS = ("amx_tile", "avx", "avx2", "avx512_bf16", "avx512_vnni", "avx512f", "asimd", "sve", "sve2")
 """Flags of the processor that decide which kernels of matrix products can be used."""
 LONGEST_NAME = 40
@@ -103,8 +106,42 @@ def slugify_processor(name: str) -> str:
 
 
 def usable_cpus() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of CPU cores that this process may use, given its affinity and the quota of its cgroup."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, cpu_quota())))
+
+
+def cpu_quota(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
+    """Return the CPU time per second that containers and job schedulers grant this process; infinity without a limit.
+
+    It is the smallest quota of the process's cgroup and the groups that contain it, of version 1 or 2. Folders that a
+    container does not show are skipped; it shows its own group as the root.
+
+    Args:
+        cgroups: Folder in which the cgroup file systems are mounted.
+        membership: File that lists the groups of the process.
+    """
+    quotas = [math.inf]
+    with suppress(OSError):
+        for line in membership.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            root = cgroups / "cpu" if controllers else cgroups
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents):
+                if folder.is_relative_to(root):
+                    quotas += _quotas(folder)
+    return min(quotas)
+
+
+def _quotas(folder: Path) -> Iterator[float]:
+    """Yield the quota of a cgroup in CPU seconds per second, if it has one."""
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):  # "max" and -1 mean no limit
+            quota, period = map(int, " ".join((folder / name).read_text() for name in files).split())
+            if quota > 0 and period > 0:
+                yield quota / period
 
 
 def _caches(folder: Path) -> dict[str, int]:

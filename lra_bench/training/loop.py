@@ -28,7 +28,7 @@ from .checkpoint import Checkpoints, State
 from .compilation import Compilation
 from .evaluation import Evaluation, evaluate
 from .loss import objective, scored_targets
-from .meter import Meter
+from .meter import Diverged, Meter
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, gather_full, micro_batches
 from .prefetch import ahead
@@ -112,8 +112,9 @@ def train(
         The final training state and the values of the record's ``training`` section.
 
     Raises:
-        Diverged: If a loss, or without a gradient scaler a gradient norm, is not finite. The meter checks them every
-            ``CHECK_EVERY_STEPS`` steps, before evaluations and before checkpoints, not at every step.
+        Diverged: If a loss, also on the validation split, or without a gradient scaler a gradient norm, is not finite.
+            The meter checks those of training every ``CHECK_EVERY_STEPS`` steps, before evaluations and before
+            checkpoints, not at every step.
         Stopped: If the process was interrupted; a checkpoint has been written.
         UserError: If ``train.stop_at`` is set and the skill of evaluations is undefined.
     """
@@ -321,6 +322,8 @@ def _validate_and_save_best(
     batch_size, tokens = config.measure.evaluation_batch_size, config.train.validation_tokens
     stream = config.train.order == "stream"
     result = evaluate(model, rows, spec, hardware, batch_size, "Validation", tokens, group, stream=stream)
+    if not math.isfinite(result.loss):
+        raise Diverged(f"the validation loss is {result.loss} at step {state.step}")
     state.validations.append((state.step, result.loss, result.score))
     state.validation_seconds.append(state.seconds["train"])
     value = selected_value(result, spec)

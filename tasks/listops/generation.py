@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Generator, Set
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Advance
 from lra_bench.data.examples import Examples, join
+from lra_bench.runtime.processor import usable_cpus
 
 from .lengths import Trees
 from .trees import LABEL, LONE_DIGIT, ROOT, describe, draw
@@ -42,7 +42,7 @@ def chunks(trees: Trees, seed: int, stream: int) -> Generator[tuple[Examples, ND
 
     The content does not depend on the number of threads.
     """
-    workers = os.cpu_count() or 1
+    workers = usable_cpus()
     ahead: deque[Future[tuple[Examples, NDArray[np.int64]]]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from lra_bench.runtime.processor import usable_cpus
 
 from .drawing import COLUMNS, draw
 from .parameters import Parameters
@@ -66,7 +67,7 @@ def pictures(
         count: Number of pictures.
         workers: Number of threads, by default one per CPU; does not affect the pictures.
     """
-    workers = workers or os.cpu_count() or 1
+    workers = workers or usable_cpus()
     rows = max(1, PIXELS_PER_CHUNK // parameters.resolution**2)
     _all_tables(parameters, True)  # computed once, before the threads use them
     ahead: deque[Future[Pictures]] = deque()

@@ -73,6 +73,26 @@ CASES = {
         ["model=performer", "model.mixer.features=many"],
         ["model.mixer.features=many: Performer cannot be built"],
     ),
+    "a range of seeds": (["seed=0-2"], ["seed=0-2: must be an integer", "seed=range(0,3)"]),
+    "a word as a seed": (["seed=abc"], ["seed=abc: must be an integer"]),
+    "an integer in scientific notation": (["train.steps=1e3"], ["train.steps=1e3: must be an integer", "1000"]),
+    "a removed option": (["~train.lr"], ["~train.lr: options cannot be removed", "train.lr=…"]),
+    "a length instead of a list": (
+        ["measure.speed_lengths=1024"],
+        ["measure.speed_lengths=1024: must be a list", "measure.speed_lengths=[1024]"],
+    ),
+    "a misspelt group": (["modle=performer"], ["modle: there is no such option; did you mean model=performer?"]),
+    "another name of CUDA": (["hardware=gpu"], ["hardware=gpu: ", "write hardware=cuda"]),
+    "a device without support": (["hardware=mps"], ["hardware=mps: ", "auto, cpu"]),
+    "all in lower case": (["model=all"], ["model=all: ", "write model=ALL"]),
+    "a protocol with its version": (["protocol=quick-v2"], ["protocol=quick-v2: ", "write protocol=quick"]),
+    "a flag without its hyphen": (["--dryrun"], ["No such option: --dryrun", "--dry-run"]),
+    "a group twice": (
+        ["model=performer", "model=local"],
+        ["model=local: model is given twice", "model=performer,local"],
+    ),
+    "a pattern of names": (["model=glob(local*)"], ["model=glob(local*): ", "lra-bench list models"]),
+    "a comma between two words": (["model=local", ",", "performer"], [",: is not an override"]),
     "unknown optimizer": (["train.optimizer=lion"], ["train.optimizer=lion", "adamw, adam, sgd"]),
 }
 
@@ -184,7 +204,10 @@ def test_an_unwritable_results_folder_is_refused(folder):
 
 def test_a_missing_argument_names_the_command(folder, forks):
     done = forks.command(folder, "compare", "performer", check=False)
-    assert (done.returncode, done.stderr) == (2, "lra-bench: Missing argument 'B'; see lra-bench compare --help\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "lra-bench: Missing argument 'B'; see lra-bench compare performer transformer --task listops\n",
+    )
 
 
 def test_debug_prints_the_traceback(folder):

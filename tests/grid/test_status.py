@@ -7,7 +7,7 @@ import pytest
 from lra_bench.cells.cell import blank_record
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.grid.plan import plan
-from lra_bench.grid.status import place_of, record_at, record_of
+from lra_bench.grid.status import other_threads, place_of, record_at, record_of
 from lra_bench.records import environment, store
 from lra_bench.runtime.hardware import resolve
 from tests.support.command import TINY
@@ -43,3 +43,13 @@ def test_a_record_of_another_hash_version_does_not_outlast_the_record_of_the_cel
     kept = store.keep_best(record(planned.cell, status="interrupted"), tmp_path)
     assert (kept.status, kept.hash_version) == ("interrupted", HASH_VERSION)
     assert store.find_current(planned.cell.key, tmp_path) == kept
+
+
+def test_records_with_another_number_of_threads_are_mentioned(planned, tmp_path):
+    assert other_threads([planned], "never", tmp_path) == ""
+    hardware = planned.cell.key.hardware.replace("-1t", "-8t")
+    path = tmp_path / store.RUNS / replace(planned.cell.key, hardware=hardware).file("json")
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    note = other_threads([planned], "never", tmp_path)
+    assert note.startswith(f"1 of 1 cells have a record with another number of threads ({hardware})")

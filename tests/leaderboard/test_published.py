@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lra_bench.cli.main import app
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.averages import averages
@@ -206,3 +207,18 @@ def test_duplicates_and_unknown_columns_raise_an_error(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text(",".join(COLUMNS) + "\nA,b\n")
     with pytest.raises(UserError, match=r"some\.csv:2: does not have 14 fields"):
         load_published(tmp_path)
+
+
+def test_numbers_of_the_user_follow_those_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_with(tmp_path, {**GOOD, "model": "Mine"})
+    arguments = ["leaderboard", "--layout", "published", "--format", "csv", "--reference", "none"]
+    monkeypatch.setenv("LRA_BENCH_RESULTS", str(tmp_path / "results"))
+    app([*arguments, "--published", str(folder)], standalone_mode=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(load_published()) + 2 and ",Mine," in lines[-1]
+    for wrong in (tmp_path / "absent", tmp_path / "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(UserError, match=f"--published {wrong}: there "):
+            app([*arguments, "--published", str(wrong)], standalone_mode=False)

@@ -20,7 +20,7 @@ FOLDERS = {
     "lra_bench.published": ROOT / "results" / "published",
 }
 MAY_IMPORT = {
-    "lra_bench.tasks": ("lra_bench.contracts", "lra_bench.data", "lra_bench.progress"),
+    "lra_bench.tasks": ("lra_bench.contracts", "lra_bench.data", "lra_bench.progress", "lra_bench.runtime.processor"),
     "lra_bench.models": ("lra_bench.contracts", "lra_bench.build", "lra_bench.data.compiled"),
 }
 TOP_LEVEL_FILES = {"__init__.py", "contracts.py", "build.py", "errors.py", "progress.py", "py.typed"}

@@ -43,6 +43,14 @@ def test_round_trip_through_json_keeps_everything() -> None:
     assert Record.from_dict(upgrade(json.loads(json.dumps(record.to_dict())))) == record
 
 
+def test_a_record_that_could_not_be_read_again_names_the_field() -> None:
+    record = make_record()
+    assert record.fault() == ""
+    assert record.training is not None
+    record.training["lowest_validation_loss"] = math.nan
+    assert record.fault() == "record: training.lowest_validation_loss should be a valid number, is None"
+
+
 @pytest.mark.parametrize("status", sorted(set(STATUSES) - {"ok"}))
 def test_unfinished_cells_have_records(status: str, tmp_path: Path) -> None:
     record = make_record(status=status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,26 @@ def test_the_short_name_of_this_processor_can_be_part_of_a_key() -> None:
 )
 def test_processor_slugs(name: str, slug: str) -> None:
     assert slugify_processor(name) == slug
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "quota"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000"}, math.inf),
+        ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/jobs/step\n", {"jobs/step/cpu.max": "max 100000", "jobs/cpu.max": "200000 100000"}, 2),
+        ("0::/hidden/path\n", {"cpu.max": "400000 100000"}, 4),
+        ("4:cpu,cpuacct:/a\n", {"cpu/a/cpu.cfs_quota_us": "50000", "cpu/a/cpu.cfs_period_us": "100000"}, 0.5),
+        ("4:cpu:/\n0::/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+        ("7:memory:/\n", {"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, math.inf),
+        ("", {}, math.inf),
+    ],
+)
+def test_cpu_quota_of_control_groups(tmp_path: Path, membership: str, files: dict[str, str], quota: float) -> None:
+    (tmp_path / "self").write_text(membership)
+    for name, content in files.items():
+        path = tmp_path / "mounted" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert module.cpu_quota(tmp_path / "mounted", tmp_path / "self") == quota
+    assert module.cpu_quota(tmp_path / "mounted", tmp_path / "absent") == math.inf

@@ -370,6 +370,15 @@ def test_loss_that_is_not_finite_ends_the_run(tmp_path):
         fit(toy(), tmp_path, lr=1e30, clip=None)
 
 
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_validation_loss_that_is_not_finite_ends_the_run(tmp_path, monkeypatch, loss):
+    monkeypatch.setattr(
+        loop, "evaluate", lambda *arguments, **options: replace(evaluate(*arguments, **options), loss=loss)
+    )
+    with pytest.raises(Diverged, match="the validation loss is"):
+        fit(toy(), tmp_path)
+
+
 def test_damaged_checkpoint_is_reported_and_training_starts_again(tmp_path, capsys):
     expected, _ = fit(toy(), tmp_path)
     content = (tmp_path / LAST).read_bytes()

@@ -1,7 +1,8 @@
-"""Missing raw data of one of several tasks: its cells are not run, the others are."""
+"""Cells without data, with an unreadable record or with a refused option are not run, the others are."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,9 +10,10 @@ import pytest
 
 from lra_bench.cli.profile import comparison_plans
 from lra_bench.contracts import Task, Unwritable, UserError
-from lra_bench.grid.execute import execute, must_run, partition, without_data
+from lra_bench.grid.execute import execute, must_run, not_run, partition
 from lra_bench.grid.plan import plan
-from lra_bench.grid.status import NO_DATA, RERUN, Planned
+from lra_bench.grid.status import NO_DATA, REFUSED, RERUN, UNREADABLE, Planned
+from lra_bench.records import store
 from lra_bench.tasks.retrieval import Retrieval
 from tests.support.command import TINY, Folder
 from tests.support.malformed import command
@@ -32,7 +34,7 @@ def test_only_the_cells_of_the_task_without_data_have_no_data(tmp_path: Path) ->
     planned = plan([*QUICK, "task=copy,retrieval,needle", "model=local,performer", "seed=0,1"], tmp_path)
     statuses = {(each.cell.key.task, each.status) for each in planned}
     assert statuses == {("copy", "to run"), ("needle", "to run"), ("retrieval", NO_DATA)} and len(planned) == 12
-    for each in without_data(planned):
+    for each in not_run(planned):
         assert each.reason.startswith("task.source: retrieval needs new_aan_pairs")
         assert each.record is None and each.cell.key.hash == "unknown"
         assert not any(must_run(each, rerun) for rerun in RERUN)
@@ -40,7 +42,7 @@ def test_only_the_cells_of_the_task_without_data_have_no_data(tmp_path: Path) ->
 
 def test_variants_of_a_task_without_data_are_separate_cells_and_duplicates_are_not(tmp_path: Path) -> None:
     planned = plan([*QUICK, "task=copy,retrieval", "model=performer", "train.lr=0.1,0.2,0.1", "seed=0,0"], tmp_path)
-    assert [each.cell.config.train.lr for each in without_data(planned)] == [0.1, 0.2] and len(planned) == 4
+    assert [each.cell.config.train.lr for each in not_run(planned)] == [0.1, 0.2] and len(planned) == 4
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_other_errors_of_a_task_still_end_the_plan(tmp_path: Path, monkeypatch: 
 def test_cells_without_data_are_neither_run_nor_submitted(tmp_path: Path) -> None:
     planned = plan([*QUICK, "task=retrieval,copy", "model=local", "launcher=slurm"], tmp_path / "results")
     assert [each.cell.key.task for each, _ in partition(planned, tmp_path / "results", "all")] == ["copy"]
-    absent = without_data(planned)
+    absent = not_run(planned)
     assert list(execute(absent, tmp_path / "results")) == [(absent[0], None, 2)]
     assert not list((tmp_path / "results").rglob("*.json"))
 
@@ -106,7 +108,7 @@ def test_the_other_cells_run_and_the_exit_code_is_2(tmp_path: Path) -> None:
     *lines, last = done.stderr.splitlines()  # on a slow machine, progress precedes the messages
     [reported] = [line for line in lines if line.startswith("retrieval:")]
     assert reported.startswith("retrieval: 1 cell is not run, because there is no data; task.source: retrieval needs")
-    assert last == "1 of 2 cells were not run: no data of retrieval, see the message at the start."
+    assert last == "1 of 2 cells were not run, see the messages at the start."
 
 
 @pytest.mark.slow
@@ -114,3 +116,46 @@ def test_a_profile_leaves_out_the_task_without_data(tmp_path: Path) -> None:
     found, absent = comparison_plans([*QUICK, "task=retrieval,copy", "model=local,performer"], tmp_path)
     assert [each.spec.name for each in found] == ["copy"]
     assert {each.cell.key.task for each in absent} == {"retrieval"} and len(absent) == 2
+
+
+def test_an_unreadable_record_is_named_and_the_other_cells_run(tmp_path: Path) -> None:
+    options = [*QUICK, "task=copy", "model=local"]
+    (first, _) = plan([*options, "seed=0,1"], tmp_path)
+    path = tmp_path / store.RUNS / first.cell.key.file("json")
+    path.parent.mkdir(parents=True)
+    path.write_text('{"status": "ok"}')
+    planned = plan([*options, "seed=0,1"], tmp_path)
+    assert [each.status for each in planned] == [UNREADABLE, "to run"]
+    assert str(path) in planned[0].reason and "move the file away" in planned[0].reason
+    assert not_run(planned) == planned[:1]
+    assert [each.cell.key.seed for each, _ in partition(planned, tmp_path, "all")] == [1]
+    with pytest.raises(UserError, match="move the file away"):
+        plan([*options, "seed=0"], tmp_path)
+    assert path.read_text() == '{"status": "ok"}'
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("model.mixer.features=0", "model.mixer.features=0: must be at least 1"),
+        ("model.mixer.features=64.5", "model.mixer: Performer cannot be built"),
+        ("backbone.heads=3", "backbone.heads=3: does not divide"),
+    ],
+)
+def test_an_option_that_only_a_constructor_refuses_is_refused_in_planning(
+    option: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        plan([*QUICK, "task=copy", "model=performer", option], tmp_path)
+
+
+def test_a_position_that_one_of_two_models_refuses_leaves_the_other_cell(tmp_path: Path) -> None:
+    planned = plan([*QUICK, "task=listops", "model=fnet,transformer", "position=rope"], tmp_path)
+    assert [each.status for each in planned] == [REFUSED, "to run"]
+    assert planned[0].reason.startswith("position=rope: FNet does not support")
+
+
+def test_two_measurements_of_one_cell_are_refused(tmp_path: Path) -> None:
+    options = [text for text in QUICK if "speed_lengths" not in text]
+    with pytest.raises(UserError, match=r"speed_lengths=\[128\] and .*: are measurements of the same cell"):
+        plan([*options, "task=copy", "model=local", "measure.speed_lengths=[128],[256]"], tmp_path)

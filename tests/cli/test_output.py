@@ -1,0 +1,58 @@
+"""Output in narrow encodings, without a reader, and the environment variable of the configuration folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lra_bench.cli import main
+from tests.support.command import COMMAND
+
+
+def listed(kind: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "list", kind], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_characters_that_an_encoding_lacks_are_replaced() -> None:
+    done = listed("models", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "?" in done.stdout
+
+
+def test_a_reader_that_ends_early_gives_no_traceback() -> None:
+    with subprocess.Popen([*COMMAND, "list", "models"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_closed_output_is_no_error() -> None:
+    done = subprocess.run(["sh", "-c", f"{COMMAND[0]} -m lra_bench.cli.main list models >&-"], check=False)
+    assert done.returncode == 0
+
+
+def test_the_configuration_folder_can_be_an_environment_variable(tmp_path: Path) -> None:
+    (tmp_path / "protocol").mkdir()
+    (tmp_path / "protocol" / "mine.yaml").write_text("# My own protocol.\n# @package _global_\n", encoding="utf-8")
+    assert "mine" not in listed("protocols").stdout
+    assert "My own protocol" in listed("protocols", LRA_BENCH_CONFIG_DIR=str(tmp_path)).stdout
+
+
+@pytest.mark.parametrize(("command", "continues"), [("bench", True), ("plot", False)])
+def test_only_commands_that_resume_say_so_after_an_interruption(
+    command: str, continues: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sys.argv", ["lra-bench", command])
+    monkeypatch.setattr(main, "app", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        main.main()
+    assert ("the same command continues" in capsys.readouterr().err) == continues
