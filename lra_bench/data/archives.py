@@ -152,6 +152,15 @@ def refuse_placeholder(path: Path, head: bytes | None = None) -> None:
         raise UserError(f"task.source: {path} is an HTML page instead of the file; download it again")
 
 
+def refuse_broken_link(path: Path) -> None:
+    """Raise ``UserError`` if a path is a link to a file that does not exist, such as one that a store has not got."""
+    if path.is_symlink() and not path.exists():
+        raise UserError(
+            f"task.source: {path} is a link to {path.readlink()}, which does not exist; get its content (git annex "
+            "get, dvc pull)"
+        )
+
+
 def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     visited = {root.resolve()}
 
@@ -170,7 +179,8 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
             elif wanted(name):
                 with _path_in_errors(entry):
                     if not entry.is_file():
-                        raise UserError(f"task.source: {entry} {_what_is_wrong(entry)}")
+                        refuse_broken_link(entry)
+                        raise UserError(f"task.source: {entry} is not a regular file")
                     _check_size(entry.stat().st_size, name, root)
                     content = entry.read_bytes()
                 if content:  # some released files are empty
@@ -178,12 +188,6 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
                 yield name, content
 
     yield from walk(root)
-
-
-def _what_is_wrong(entry: Path) -> str:
-    if entry.is_symlink():
-        return f"is a link to {entry.readlink()}, which does not exist; get its content (git annex get, dvc pull)"
-    return "is not a regular file"
 
 
 def _members(path: Path) -> Generator[_Member]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lra_bench.errors import UserError
 
+from .archives import refuse_broken_link
 from .download import NotFetched, Remote, download, is_whole
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def _find_in_source(source: str, folders: Sequence[str], find: Callable[[Path], 
     if not root.exists():
         raise UserError(f"task.source={source}: does not exist; set it to {missing}")
     if (found := _find_first((root, *(root / name for name in folders)), find)) is None:
+        for link in sorted(root.iterdir()) if root.is_dir() else ():
+            refuse_broken_link(link)
         raise UserError(f"task.source={source}: does not contain {missing}")
     return found
 

@@ -15,7 +15,8 @@ from lra_bench.data.download import Remote
 WHOLE_BYTES = 100_000_000
 # Published at https://mattmahoney.net/dc/textdata.html.
 WHOLE_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
-# By the number of bytes. The md5 of prefixes, which some recipes use, were computed for this project.
+# By the number of bytes. The md5 of prefixes, which some recipes use, were computed for this project. The content of an
+# incomplete file is compared with those that are not longer.
 OFFICIAL_MD5 = {
     None: WHOLE_MD5,
     40_000: "8ae8b56a94f560df1742cc959d6605b7",
@@ -92,11 +93,14 @@ def examine(path: Path, first_bytes: int | None, memory: Path) -> Text:
         return Text(path, WHOLE_BYTES, WHOLE_MD5, "", "")
     file_md5 = hashlib.md5(usedforsecurity=False)
     text_md5 = file_md5 if requested == WHOLE_BYTES else file_md5.copy()
+    prefixes = {count: hashlib.md5(usedforsecurity=False) for count in OFFICIAL_MD5 if count}
     opening, size = b"", 0
     for chunk in _chunks(path, requested if official else WHOLE_BYTES):
         file_md5.update(chunk)
         if text_md5 is not file_md5:
             text_md5.update(chunk[: max(0, requested - size)])
+        for count, digest in prefixes.items():
+            digest.update(chunk[: max(0, count - size)])
         opening = (opening + chunk)[: len(OPENING)]
         size += len(chunk)
     if size < (first_bytes or 0):
@@ -104,7 +108,8 @@ def examine(path: Path, first_bytes: int | None, memory: Path) -> Text:
     used = min(requested, size)
     if official or file_md5.hexdigest() == WHOLE_MD5:
         return Text(path, used, text_md5.hexdigest(), "", _prefix(used) if used < WHOLE_BYTES else "")
-    if size < WHOLE_BYTES and opening == OPENING[: len(opening)]:
+    same = all(digest.hexdigest() == OFFICIAL_MD5[count] for count, digest in prefixes.items() if count <= size)
+    if size < WHOLE_BYTES and opening == OPENING[: len(opening)] and same:
         return Text(path, used, text_md5.hexdigest(), _prefix(size), _prefix(used))
     lacks, partial = (f"{count:,} bytes of a file that is not enwik8" for count in (size, used))
     return Text(path, used, text_md5.hexdigest(), lacks, partial)

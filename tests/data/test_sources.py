@@ -92,6 +92,12 @@ def test_a_path_is_the_only_location(cache, tmp_path, monkeypatch, host):
     assert host.requests == [] and not cache.root.exists()
 
 
+def test_a_link_without_content_is_named(cache, tmp_path):
+    (tmp_path / "letters.txt").symlink_to(".git/annex/objects/letters")
+    with pytest.raises(UserError, match=r"letters.txt is a link to .git/annex/objects/letters, which does not exist"):
+        located(cache, str(tmp_path))
+
+
 def test_a_missing_folder_of_official_data_is_a_user_error(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path / "typo"))
     with pytest.raises(UserError, match=f"^LRA_BENCH_DATA={tmp_path / 'typo'}: is not a folder"):
