@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lra_bench.progress import bar
 from lra_bench.runtime.files import replacing, writes_cache
 
 from .archives import read_files
@@ -34,26 +35,33 @@ def sha256_of_file(path: Path, memory: Path | None = None) -> str:
 
 def sha256_of_folder(folder: Path, memory: Path) -> str:
     """Return the sha256 of the names and contents of all files in a folder, cached like ``sha256_of_file``."""
+    states = _states(folder)
 
     def compute() -> str:
         digest = hashlib.sha256()
-        for name, content in read_files(folder, lambda name: True):
-            digest.update(f"{name}\n{len(content)}\n".encode(errors="surrogateescape"))
-            digest.update(content)
+        with bar(len(states), f"computing the checksum of {folder}", unit="files") as advance:
+            for name, content in read_files(folder, lambda name: True):
+                digest.update(f"{name}\n{len(content)}\n".encode(errors="surrogateescape"))
+                digest.update(content)
+                advance(1)
         return digest.hexdigest()
 
-    return _remembered(folder, [state_of_folder(folder)], memory, compute)
+    return _remembered(folder, [settings_digest(states)], memory, compute)
 
 
 def state_of_folder(folder: Path) -> str:
     """Return a digest that changes with the names, sizes and modification times of the files in a folder."""
+    return settings_digest(_states(folder))
+
+
+def _states(folder: Path) -> list[list[Any]]:
     states = []
     for root, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(root, name)  # noqa: PTH118 (faster than Path for 200,000 files)
             status = os.stat(path) if os.path.exists(path) else os.lstat(path)  # noqa: PTH110, PTH116
             states.append([path, status.st_size, status.st_mtime_ns])
-    return settings_digest(sorted(states))
+    return sorted(states)
 
 
 def _remembered(path: Path, state: list[Any], memory: Path, compute: Callable[[], str]) -> str:

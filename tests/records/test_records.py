@@ -43,6 +43,12 @@ def test_round_trip_through_json_keeps_everything() -> None:
     assert Record.from_dict(upgrade(json.loads(json.dumps(record.to_dict())))) == record
 
 
+def test_a_results_folder_may_have_any_name(tmp_path: Path) -> None:
+    root = tmp_path / "a #=,([{'\"é数*?~%41: ${b}\\"
+    path = store.write(make_record(), root, make_curves(), make_predictions())
+    assert path.is_relative_to(root) and [record.path for record in store.load_all(root)] == [path]
+
+
 def test_a_record_that_could_not_be_read_again_names_the_field() -> None:
     record = make_record()
     assert record.fault() == ""
