@@ -64,7 +64,7 @@ def leaderboard(
         Path | None,
         typer.Option(
             envvar="LRA_BENCH_PUBLISHED",
-            help="Folder of your own CSV files of published numbers, shown with those of lra-bench (docs/leaderboard.md)",
+            help="Folder of your own CSV files of published numbers, which are added to the layout published",
         ),
     ] = None,
     write: Annotated[
