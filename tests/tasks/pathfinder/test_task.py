@@ -17,7 +17,7 @@ from lra_bench.tasks.pathfinder.drawing import COLUMNS, LABEL
 from lra_bench.tasks.pathfinder.floors import best_threshold
 from lra_bench.tasks.pathfinder.generation import draw_pictures
 from lra_bench.tasks.pathfinder.parameters import published
-from lra_bench.tasks.pathfinder.rows import Part, read, tables
+from lra_bench.tasks.pathfinder.rows import Part, on_canvas, read, tables
 from lra_bench.tasks.pathfinder.task import SPLITS, STRETCH, Pathfinder
 from tests.support.pathfinder_release import EASY, prepared
 
@@ -105,6 +105,13 @@ def test_canvas_is_black_around_the_picture(world):
             assert tall.sum() == picture.sum()
             tops.add(top / (length // 32 - 32))
     assert len(tops) > 8 and min(tops) >= 0 and max(tops) <= 1
+
+
+def test_pictures_are_at_every_height_of_a_canvas() -> None:
+    pictures = Part(np.ones((64, 2, 3), np.uint8), np.zeros(64, np.int64))
+    (placed,) = on_canvas([pictures], 4, (0,))
+    assert {*placed.extra["top"].tolist()} == {0, 1, 2}
+    assert placed.pixels.shape == (64, 4, 3) and (placed.pixels.sum(axis=(1, 2)) == 6).all()
 
 
 def test_variant_resolution_equals_the_task_of_that_resolution(world):
