@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ class Cell:
 
     ``position`` is None unless the user chose a position. ``config_dir`` is the folder of ``--config-dir``, which was
     on the import path when the cell was composed. ``search`` is the search that chose ``config.train.lr``, None before
-    it has ended.
+    it has ended. ``sources`` are the texts of the user's modules and edited ones (``config.sources``), by module.
     """
 
     key: CellKey
@@ -33,6 +33,7 @@ class Cell:
     fingerprint: str
     config_dir: str | None = None
     search: RateSearch | None = None
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> str:
@@ -79,7 +80,7 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
         started_at=started,
         finished_at=started,
         wall_seconds=None,
-        code=code_version(),
+        code={**code_version(), **({"sources": cell.sources} if cell.sources else {})},
         environment=machine,
         search=cell.search,
     )

@@ -26,6 +26,7 @@ from .examples import add_examples
 from .options import (
     ConfigDir,
     Json,
+    Overrides,
     RecordName,
     Reference,
     Results,
@@ -191,6 +192,14 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
         print_json(loaded.to_dict())
     else:
         print(describe(loaded), end="")
+
+
+@app.command()
+def check(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """Check whether a model computes what it declares: direction, padding, lengths, growth, state."""
+    import lra_bench
+
+    print_findings(lra_bench.check(*(overrides or []), config_dir=config_dir), wrong="wrong")
 
 
 @app.command()

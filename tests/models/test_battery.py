@@ -40,7 +40,7 @@ from tests.support.mixer_cases import (
     total,
     with_prefix,
 )
-from tests.support.storage_probe import exponents, largest_and_held
+from lra_bench.checks.storage import exponents, largest_and_held
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)

@@ -11,7 +11,7 @@ from lra_bench.models.heads.choice import LOSSES
 from lra_bench.models.mixer import HeadMixer
 from tests.support.mixer_cases import CASES, HEADS, NODES, SPECS, WIDTH, context, make, rows, run
 from tests.support.model_cases import batch_for, model, task
-from tests.support.storage_probe import exponents, held_for_backward
+from lra_bench.checks.storage import exponents, held_for_backward
 
 POSITION, SUBSPACE = ({"name": "disagreement", "of": of} for of in ("position", "subspace"))
 HEADED = [(name, causal) for name, causal in CASES if isinstance(make(name, causal=causal), HeadMixer)]

@@ -11,7 +11,7 @@ from lra_bench.models.kernels.few import few_attention
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.kernels.softmax import QUERY_ROWS, softmax_attention
 from lra_bench.models.mixer import Padding
-from tests.support.storage_probe import exponents, held_for_backward
+from lra_bench.checks.storage import exponents, held_for_backward
 
 
 def draw(*shape, seed=0, grad=False):

@@ -8,7 +8,7 @@ from lra_bench.models.kernels.sinkhorn import sinkhorn
 from lra_bench.models.mixer import Padding
 from lra_bench.models.routed import sorted_blocks as module
 from tests.support.mixer_cases import dense_output, make, rows, run
-from tests.support.storage_probe import exponents
+from lra_bench.checks.storage import exponents
 
 FORMS = ["sinkhorn", "sinkhorn_bilinear"]
 

@@ -1,0 +1,242 @@
+"""The network that is checked: built from a configuration, in one direction, with inputs of a small task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lra_bench.build import load_class
+from lra_bench.config.objects import build_model
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.sources import outside_modules
+from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
+from lra_bench.runtime.hardware import first_line
+
+CLASSES = 5
+SHORT = 37
+"""Number of positions of inputs: prime, so that no block divides it."""
+
+FORMS: tuple[Mapping[str, Any], ...] = (
+    {"kind": "tagging", "channels": 3, "vocabulary_size": None, "classes": CLASSES},
+    {"kind": "tagging", "channels": None, "vocabulary_size": 11, "classes": CLASSES},
+    {"kind": "language_modeling", "channels": None, "vocabulary_size": 11, "classes": 11},
+    {"kind": "classification", "channels": None, "vocabulary_size": 11, "classes": CLASSES},
+    {},
+)
+"""Changes of the task, of which the first that the network supports is used. The last is the task itself.
+
+Continuous inputs have gradients, and an output per token shows the influence of each token on each other.
+"""
+
+TOLERANCES = {torch.float64: 1e-7, torch.float32: 2e-3}
+"""Largest relative difference of equal outputs: rounding errors, for example of Fourier transforms."""
+
+
+@dataclass
+class Subject:
+    """A network in evaluation mode and inputs that it supports.
+
+    Attributes:
+        network: The network, with float64 weights if it supports them.
+        spec: The task for which it was built.
+        capability: Its declarations.
+        length: Number of positions of the inputs.
+        tolerance: Largest relative difference of equal outputs.
+    """
+
+    network: nn.Module
+    spec: TaskSpec
+    capability: Capability
+    length: int
+    tolerance: float
+
+    def inputs(self, rows: int, length: int | None = None, seed: int = 0) -> Tensor:
+        """Return random inputs (B, N) or (B, N, C)."""
+        generator, shape = torch.Generator().manual_seed(seed), (rows, length or self.length)
+        if self.spec.vocabulary_size is not None:
+            return torch.randint(1, self.spec.vocabulary_size, shape, generator=generator).to(self.device)
+        values = torch.randn(*shape, self.spec.channels or 1, generator=generator, dtype=torch.float64)
+        return values.to(self.dtype).to(self.device)
+
+    def batch(self, x: Tensor, lengths: Sequence[int] | None = None) -> Batch:
+        """Return a batch of inputs with random targets."""
+        generator = torch.Generator().manual_seed(len(x))
+        shape = x.shape[:2] if self.spec.per_token else x.shape[:1]
+        held = torch.tensor([x.shape[1]] * len(x) if lengths is None else list(lengths))
+        extra = {"reset": torch.zeros(len(x), dtype=torch.bool)} if self.spec.kind == "language_modeling" else {}
+        discrete = self.spec.vocabulary_size is not None
+        return Batch(
+            lengths=held,
+            targets=torch.randint(self.spec.classes, shape, generator=generator),
+            extra=extra,
+            **{"tokens" if discrete else "values": x},
+        ).to(self.device)
+
+    def output(self, x: Tensor, lengths: Sequence[int] | None = None) -> Output:
+        """Return the output for inputs x, with the same random numbers in every call."""
+        torch.default_generator.manual_seed(0)
+        result: Output = self.network(self.batch(x, lengths))
+        return result
+
+    def run(self, x: Tensor, lengths: Sequence[int] | None = None) -> Tensor:
+        """Return the logits for inputs x."""
+        return self.output(x, lengths).logits
+
+    @property
+    def continuous(self) -> bool:
+        """Whether inputs are real numbers, with respect to which outputs have gradients."""
+        return self.spec.vocabulary_size is None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights."""
+        return next((each.dtype for each in self.network.parameters() if each.is_floating_point()), torch.float32)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next((each.device for each in self.network.parameters()), torch.device("cpu"))
+
+
+def subject(
+    config: CellConfig, task: TaskSpec, causal: bool, device: torch.device, precise: bool = True
+) -> Subject:
+    """Build the network of a configuration for a small task in one direction.
+
+    Args:
+        config: The configuration.
+        task: The task of the configuration.
+        causal: Direction of the small task.
+        device: Device of the weights.
+        precise: Whether to use float64 weights, if the network supports them, in which parameters that are zero
+            initially are random, because they could hide an influence.
+
+    Returns:
+        The network and its inputs.
+
+    Raises:
+        UserError: If the network cannot be built or raises an exception for every form of the task.
+    """
+    own = replace(task, grid=None) if task.kind == "matching" else task
+    faults: list[UserError] = []
+    for form in FORMS if own.kind != "matching" else FORMS[:-1]:
+        spec = replace(own, direction="causal" if causal else "bidirectional", metric="accuracy", **form)
+        try:
+            return _built(config, spec, device, precise)
+        except UserError as error:
+            faults.append(error)
+    raise faults[0]
+
+
+def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bool) -> Subject:
+    undirected = replace(config, backbone=replace(config.backbone, causal=None))
+    for double in (True, False) if precise else (False,):
+        with located(config):
+            network: nn.Module = build_model(undirected, spec)
+        if supports := getattr(network, "supports", None):
+            if reason := supports(spec):
+                raise UserError(f"model: {reason}")
+        if precise:
+            fill_zeros(network)
+        network = (network.double() if double else network).to(device).eval()
+        capability = getattr(network, "capability", None) or Capability(family="", paper="", padding="none")
+        length = SHORT
+        refuses = getattr(network, "supports_length", None)
+        if spec.grid is not None or capability.length == "fixed" or (refuses and refuses(SHORT)):
+            length = spec.train_length
+        found = Subject(network, spec, capability, length, TOLERANCES[torch.float64 if double else torch.float32])
+        try:
+            with torch.no_grad(), located(config), contract(network):
+                found.run(found.inputs(2))
+        except Exception:
+            if double:
+                continue  # a class may create float32 tensors, which cannot be multiplied with float64 ones
+            raise
+        return found
+    raise AssertionError
+
+
+def fill_zeros(network: nn.Module, deviation: float = 0.1) -> None:
+    """Replace parameters whose elements are all zero by random ones."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.numel() and (parameter == 0).all():
+                parameter.copy_(deviation * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+
+
+@contextmanager
+def contract(network: nn.Module) -> Iterator[None]:
+    """Raise ``UserError`` inside the context if a mixer does not return y (B, N, E) and the context."""
+
+    def compare(mixer: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
+        x, context = arguments[:2]
+        where = definition(type(mixer))
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], type(context)):
+            raise UserError(f"{where}: returns {_kind(result)}; write `return y, context`")
+        if not isinstance(result[0], Tensor) or result[0].shape != x.shape:
+            raise UserError(
+                f"{where}: returns y of {_kind(result[0])} for x of shape {tuple(x.shape)}; y must have the shape of x"
+            )
+
+    mixers = [each for each in network.modules() if isinstance(getattr(type(each), "spec", None), Capability)]
+    handles = [each.register_forward_hook(compare) for each in mixers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _kind(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+
+
+def definition(cls: type) -> str:
+    """Return the method with which a class mixes tokens, with its file and line."""
+    for name in ("attend", "forward"):
+        method = vars(cls).get(name)
+        if inspect.isfunction(method):
+            return f"{cls.__name__}.{name} ({Path(method.__code__.co_filename).name}, line {method.__code__.co_firstlineno})"
+    return cls.__name__
+
+
+@contextmanager
+def located(config: CellConfig) -> Iterator[None]:
+    """Convert exceptions to ``UserError`` with file and line of the code outside lra-bench that caused them.
+
+    Exceptions of models without such code are not converted.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        nodes = config.model
+        files = {str(file): file for file in outside_modules(nodes).values()}
+        if not files:
+            raise
+        trace = error.__traceback__
+        where = ""
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename in files:
+                where = f"{files[trace.tb_frame.f_code.co_filename].name}, line {trace.tb_lineno}"
+            trace = trace.tb_next
+        raise UserError(f"model: {type(error).__name__} in {where or _methods(nodes)}: {first_line(error)}") from error
+
+
+def _methods(node: Any) -> str:
+    from lra_bench.config.sources import is_outside, targets
+
+    found = [load_class(target, object, "model") for target in targets(node) if is_outside(target)]
+    return ", ".join(map(definition, found))
+
+
+Check = Callable[[Subject], Any]
