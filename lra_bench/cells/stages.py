@@ -10,8 +10,11 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from lra_bench.checks.battery import check_before_training
+from lra_bench.checks.subject import located
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.search import is_trial
+from lra_bench.config.sources import outside_modules
 from lra_bench.contracts import TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -139,12 +142,17 @@ class Stages:
 
     def _build(self, task: Task) -> nn.Module:
         self.stage = "building the model"
-        model: nn.Module = build_model(self.config, task.spec)
+        with located(self.config):
+            model: nn.Module = build_model(self.config, task.spec)
         self.record.capability = _capability(model)
         self.record.parameters = parameter_parts(model)
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
+        if outside_modules(self.config.model):
+            causal = bool(getattr(model, "causal", task.spec.direction == "causal"))
+            missing = check_before_training(self.config, task.spec, causal, self.hardware.device)
+            self.record.parameters["without_gradient"] = missing
         self.record.restriction = _restriction(model, task.spec)
         check_options(model, task, self.config.measure)
         if self.record.search is not None:

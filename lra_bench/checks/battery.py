@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -52,12 +51,14 @@ class Checks:
         task: The task of the configuration.
         causal: The direction.
         device: Device of the weights.
+
+    Attributes:
+        missing: Names of the parameters without a gradient, after the check ``gradients``.
     """
 
-    def __init__(
-        self, config: CellConfig, task: TaskSpec, causal: bool, device: torch.device = torch.device("cpu")
-    ) -> None:
+    def __init__(self, config: CellConfig, task: TaskSpec, causal: bool, device: torch.device) -> None:
         self.config, self.task, self.causal, self.device = config, task, causal, device
+        self.missing: list[str] = []
 
     @cached_property
     def precise(self) -> Subject:
@@ -143,7 +144,7 @@ class Checks:
     def content_of_padding(self) -> Iterator[Finding]:
         """Compare outputs for different contents of the padding."""
         on = self.precise
-        if self.declared.padding == "none" or self.declared.length == "fixed" and on.length < 3:
+        if self.declared.padding == "none":
             return
         lengths = [on.length, on.length * 2 // 3, 1]
         with torch.no_grad():
@@ -198,7 +199,7 @@ class Checks:
                 wrong.append(f"{n} tokens: {error}")
             else:
                 wrong += [] if finite else [f"{n} tokens: the output is not finite"]
-        found = f"{'; '.join(wrong[:3])}; pad inside the model, or declare length=\"fixed\"" if wrong else ""
+        found = f'{"; ".join(wrong[:3])}; pad inside the model, or declare length="fixed"' if wrong else ""
         if supported:
             yield Finding("lengths", found or f"{', '.join(map(str, supported))} tokens", not wrong)
 
@@ -232,7 +233,9 @@ class Checks:
         with torch.no_grad():
             changed = changed_buffers(on.network, lambda: on.run(on.inputs(2)))
         on.network.eval()
-        advice = f"{', '.join(changed)}: changed inside forward; report statistics with context.report and update it in "
+        advice = (
+            f"{', '.join(changed)}: changed inside forward; report statistics with context.report and update it in "
+        )
         yield Finding("buffers", f"{advice}after_step" if changed else "", not changed)
 
     def gradients(self) -> Iterator[Finding]:
@@ -252,10 +255,9 @@ class Checks:
             bool(each.grad.isfinite().all()) for each in on.network.parameters() if each.grad is not None
         )
         yield Finding("finite", "" if finite else "loss or gradient of the initial weights is not finite", finite)
-        missing = without_gradient(on.network)
-        names = f"{', '.join(missing[:4])}{f' and {len(missing) - 4} more' if len(missing) > 4 else ''}"
-        advice = f"{len(missing)} parameters have no gradient ({names}); use them, remove them or detach nothing"
-        yield Finding("parameters", advice if missing else "", not missing)
+        self.missing = without_gradient(on.network)
+        names = f"{', '.join(self.missing[:4])}{' …' if len(self.missing) > 4 else ''}"
+        yield Finding("parameters without gradient", f"{len(self.missing)} ({names})" if self.missing else "none")
 
     def half_precision(self) -> Iterator[Finding]:
         """Compare the initial outputs in bf16 with those in fp32."""
@@ -282,7 +284,7 @@ class Checks:
             if not (elements := _growing_storages(on, pair, memory)):
                 break
         advice = f"a tensor has {max(elements, default=0):,} elements at {pair[1]} tokens and grows faster than "
-        advice += f"N^{memory:g}; compute it in blocks, or declare materialises=\"maps\" and growth=2"
+        advice += f'N^{memory:g}; compute it in blocks, or declare materialises="maps" and growth=2'
         yield Finding("storage", advice if elements else "", not elements)
         for pair in GROWTH_LENGTHS:
             if (exponent := _time_exponent(on, pair)) <= declared.growth + SLACK:
@@ -308,7 +310,9 @@ class Checks:
 
     def _equal(self, what: str, pairs: Sequence[Pair], advice: str) -> Finding:
         """Return the finding that the tensors of each pair are equal."""
-        worst = max((relative_difference(a, b) for a, b in pairs), key=lambda value: math.inf if value != value else value)
+        worst = max(
+            (relative_difference(a, b) for a, b in pairs), key=lambda value: math.inf if value != value else value
+        )
         ok = worst <= self.precise.tolerance
         return Finding(what, "" if ok else f"{advice} (relative difference {worst:.1g})", ok)
 
@@ -336,32 +340,47 @@ def _time_exponent(on: Subject, pair: tuple[int, int]) -> float:
     return math.log(max(ratios)) / math.log(pair[1] / pair[0])
 
 
-def check_model(
-    config: CellConfig, task: TaskSpec, directions: Sequence[bool] | None = None, quick: bool = False, device: Any = "cpu"
-) -> list[Finding]:
-    """Check the model of a configuration.
+def check_model(config: CellConfig, task: TaskSpec) -> list[Finding]:
+    """Check the model of a configuration in each direction that it declares.
 
     Args:
         config: The configuration.
         task: The task of the configuration.
-        directions: Values of ``causal`` to check; by default those that the model declares.
-        quick: Whether to run only the checks that precede the training.
+
+    Returns:
+        The findings; those of two directions begin with the direction. Raises ``UserError`` if the model cannot be
+        built.
+    """
+    directions = declared_directions(config)
+    return [
+        replace(
+            each, what=f"{'causal' if causal else 'bidirectional'}: {each.what}" if len(directions) > 1 else each.what
+        )
+        for causal in directions
+        for each in Checks(config, task, causal, torch.device("cpu")).all()
+    ]
+
+
+def check_before_training(config: CellConfig, task: TaskSpec, causal: bool, device: torch.device) -> int:
+    """Check the model of a configuration whose class is not part of lra-bench.
+
+    Args:
+        config: The configuration.
+        task: The task.
+        causal: Direction of the model.
         device: Device of the weights.
 
     Returns:
-        The findings; those of several directions begin with the direction.
+        The number of parameters without a gradient.
 
     Raises:
-        UserError: If the model cannot be built.
+        UserError: If a declaration is wrong, or the first output or gradient is not finite.
     """
-    named = declared_directions(config) if directions is None else list(directions)
-    found = []
-    for causal in named:
-        checks = Checks(config, task, causal, torch.device(device))
-        for each in checks.quick() if quick else checks.all():
-            what = f"{'causal' if causal else 'bidirectional'}: {each.what}" if len(named) > 1 else each.what
-            found.append(replace(each, what=what))
-    return found
+    checks = Checks(config, task, causal, device)
+    for each in checks.quick():
+        if each.ok is False:
+            raise UserError(f"{config.model['label']}: {each.what}: {each.found}")
+    return len(checks.missing)
 
 
 def declared_directions(config: CellConfig) -> list[bool]:

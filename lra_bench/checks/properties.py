@@ -113,4 +113,3 @@ def memory_exponent(materialises: str, growth: float) -> float:
         growth: The field of ``Capability``.
     """
     return growth if materialises in ("maps", "parameters") or growth < 2 else 1
-

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from lra_bench.build import load_class
 from lra_bench.config.objects import build_model
 from lra_bench.config.schema import CellConfig
-from lra_bench.config.sources import outside_modules
+from lra_bench.config.sources import is_outside, outside_modules, targets
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
@@ -81,7 +82,7 @@ class Subject:
 
     def output(self, x: Tensor, lengths: Sequence[int] | None = None) -> Output:
         """Return the output for inputs x, with the same random numbers in every call."""
-        torch.default_generator.manual_seed(0)
+        torch.manual_seed(0)
         result: Output = self.network(self.batch(x, lengths))
         return result
 
@@ -105,9 +106,7 @@ class Subject:
         return next((each.device for each in self.network.parameters()), torch.device("cpu"))
 
 
-def subject(
-    config: CellConfig, task: TaskSpec, causal: bool, device: torch.device, precise: bool = True
-) -> Subject:
+def subject(config: CellConfig, task: TaskSpec, causal: bool, device: torch.device, precise: bool = True) -> Subject:
     """Build the network of a configuration for a small task in one direction.
 
     Args:
@@ -124,10 +123,9 @@ def subject(
     Raises:
         UserError: If the network cannot be built or raises an exception for every form of the task.
     """
-    own = replace(task, grid=None) if task.kind == "matching" else task
     faults: list[UserError] = []
-    for form in FORMS if own.kind != "matching" else FORMS[:-1]:
-        spec = replace(own, direction="causal" if causal else "bidirectional", metric="accuracy", **form)
+    for form in FORMS if task.kind != "matching" else FORMS[:-1]:
+        spec = replace(task, direction="causal" if causal else "bidirectional", metric="accuracy", **form)
         try:
             return _built(config, spec, device, precise)
         except UserError as error:
@@ -140,9 +138,8 @@ def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bo
     for double in (True, False) if precise else (False,):
         with located(config):
             network: nn.Module = build_model(undirected, spec)
-        if supports := getattr(network, "supports", None):
-            if reason := supports(spec):
-                raise UserError(f"model: {reason}")
+        if (supports := getattr(network, "supports", None)) and (reason := supports(spec)):
+            raise UserError(f"model: {reason}")
         if precise:
             fill_zeros(network)
         network = (network.double() if double else network).to(device).eval()
@@ -204,7 +201,8 @@ def definition(cls: type) -> str:
     for name in ("attend", "forward"):
         method = vars(cls).get(name)
         if inspect.isfunction(method):
-            return f"{cls.__name__}.{name} ({Path(method.__code__.co_filename).name}, line {method.__code__.co_firstlineno})"
+            code = method.__code__
+            return f"{cls.__name__}.{name} ({Path(code.co_filename).name}, line {code.co_firstlineno})"
     return cls.__name__
 
 
@@ -219,24 +217,15 @@ def located(config: CellConfig) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        nodes = config.model
-        files = {str(file): file for file in outside_modules(nodes).values()}
+        files = {str(file): file.name for file in outside_modules(config.model).values()}
         if not files:
             raise
-        trace = error.__traceback__
-        where = ""
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename in files:
-                where = f"{files[trace.tb_frame.f_code.co_filename].name}, line {trace.tb_lineno}"
-            trace = trace.tb_next
-        raise UserError(f"model: {type(error).__name__} in {where or _methods(nodes)}: {first_line(error)}") from error
+        calls = traceback.extract_tb(error.__traceback__)
+        own = [f"{files[call.filename]}, line {call.lineno}" for call in calls if call.filename in files]
+        where = own[-1] if own else _methods(config.model)
+        raise UserError(f"model: {type(error).__name__} in {where}: {first_line(error)}") from error
 
 
 def _methods(node: Any) -> str:
-    from lra_bench.config.sources import is_outside, targets
-
     found = [load_class(target, object, "model") for target in targets(node) if is_outside(target)]
     return ", ".join(map(definition, found))
-
-
-Check = Callable[[Subject], Any]

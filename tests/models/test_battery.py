@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from lra_bench.build import load_class
+from lra_bench.checks.storage import exponents, largest_and_held
 from lra_bench.contracts import UserError
 from lra_bench.models.convolution.convolved import Convolved
 from lra_bench.models.convolution.hyena import Hyena
@@ -40,7 +41,6 @@ from tests.support.mixer_cases import (
     total,
     with_prefix,
 )
-from lra_bench.checks.storage import exponents, largest_and_held
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from lra_bench.checks.storage import Storages
 from lra_bench.contracts import UserError
 from lra_bench.profiling.flops import count_flops
 from lra_bench.profiling.synthetic import synthetic_batch
 from tests.support.mixer_cases import CASES, SPECS, context
 from tests.support.model_cases import batch_for, model, randomise, task
-from lra_bench.checks.storage import Storages
 
 SUPPORTED_MIXERS = sorted({name for name, _ in CASES if not SPECS[name].carries and SPECS[name].block == "core"})
 
