@@ -83,7 +83,9 @@ class Subject:
     def output(self, x: Tensor, lengths: Sequence[int] | None = None) -> Output:
         """Return the output for inputs x, with the same random numbers in every call."""
         torch.manual_seed(0)
-        result: Output = self.network(self.batch(x, lengths))
+        result = self.network(self.batch(x, lengths))
+        if not isinstance(result, Output):
+            raise UserError(f"{definition(type(self.network))}: returns {_kind(result)}; write `return Output(logits)`")
         return result
 
     def run(self, x: Tensor, lengths: Sequence[int] | None = None) -> Tensor:

@@ -7,7 +7,6 @@ import csv
 import hashlib
 import importlib
 import importlib.util
-import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from lra_bench.build import OWN_PACKAGE
 from .static_classes import Stamp, origin_of, stamp
 
 STORED = Path(__file__).with_name("source_digests.csv")
-"""Digests of the modules of ``EDITABLE`` in this version: of the file, and of its syntax tree (``structure``)."""
+"""Digests of the modules of ``EDITABLE`` in this version: of the file, and of its syntax tree."""
 
 EDITABLE = ("lra_bench.models", "lra_bench.tasks")
 """Packages of lra-bench whose modules users edit in a checkout."""
@@ -79,14 +78,6 @@ def source_texts(node: Any) -> dict[str, str]:
     return {name: file.read_text(encoding="utf-8", errors="replace") for name, file in sorted(files.items())}
 
 
-def structure(source: str | bytes) -> str:
-    """Return a digest of the syntax tree of a module, which comments, docstrings and formatting do not change.
-
-    It is the same under every supported version of Python. Raises ``SyntaxError`` or ``ValueError``.
-    """
-    return _digest(repr(_plain(ast.parse(source))).encode())
-
-
 def stored_digests(file: Path = STORED) -> dict[str, tuple[str, str]]:
     """Return the stored digests of file and syntax tree by module."""
     with file.open(encoding="utf-8", newline="") as lines:
@@ -96,7 +87,7 @@ def stored_digests(file: Path = STORED) -> dict[str, tuple[str, str]]:
 def current_digests() -> dict[str, tuple[str, str]]:
     """Return the digests of file and syntax tree of each module of ``EDITABLE``."""
     contents = {name: file.read_bytes() for name, file in sorted(editable_files().items())}
-    return {name: (_digest(content), structure(content)) for name, content in contents.items()}
+    return {name: (_digest(content), _tree_digest(content)) for name, content in contents.items()}
 
 
 def editable_files() -> dict[str, Path]:
@@ -112,18 +103,26 @@ def editable_files() -> dict[str, Path]:
 @cache
 def _edited() -> frozenset[str]:
     """Return the modules of ``EDITABLE`` whose syntax tree differs from the stored one, determined once per process."""
-    stored = stored_digests()
+    return differing(editable_files(), stored_digests())
+
+
+def differing(files: Mapping[str, Path], stored: Mapping[str, tuple[str, str]]) -> frozenset[str]:
+    """Return the modules whose syntax tree differs from the stored one; an equal file is not parsed."""
     return frozenset(
         name
-        for name, file in editable_files().items()
-        if _digest(content := file.read_bytes()) != (known := stored.get(name, ("", "")))[0]
-        and _tree_digest(content) != known[1]
+        for name, file in files.items()
+        if _digest(content := file.read_bytes()) != (digests := stored.get(name, ("", "")))[0]
+        and _tree_digest(content) != digests[1]
     )
 
 
 def _tree_digest(content: bytes) -> str:
+    """Return a digest of the syntax tree of a module, which comments, docstrings and formatting do not change.
+
+    It is the same under every supported version of Python. If the content cannot be parsed, it is that of the bytes.
+    """
     try:
-        return structure(content)
+        return _digest(repr(_plain(ast.parse(content))).encode())
     except (SyntaxError, ValueError):
         return _digest(content)
 
@@ -143,7 +142,7 @@ def _users_file(module: str, top: str, path: tuple[str, ...]) -> Path | None:
     If ``top`` is installed, only its own modules are the user's.
     """
     folder, first = top_folder(top, path), module.partition(".")[0]
-    if folder is None or top_folder(first, path) != folder or (folder in _installed_folders() and first != top):
+    if folder is None or top_folder(first, path) != folder or (_has_libraries(folder) and first != top):
         return None
     base = folder.joinpath(*module.split("."))
     return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
@@ -190,10 +189,9 @@ def _structure_of(file: Path, changed: Stamp) -> str:
     return _tree_digest(file.read_bytes())
 
 
-@cache
-def _installed_folders() -> frozenset[Path]:
-    """Return the folders of the standard library and of installed packages."""
-    return frozenset(map(Path, (*sysconfig.get_paths().values(), *site.getsitepackages())))
+def _has_libraries(folder: Path) -> bool:
+    """Return whether a folder is that of the standard library or of installed packages."""
+    return folder.name in ("site-packages", "dist-packages") or folder == Path(sysconfig.get_path("stdlib"))
 
 
 def _digest(content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,7 +105,8 @@ def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> I
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open_compressed(path) as file:
-        yield from enumerate(file, start=1)
+        for number, line in enumerate(file, start=1):
+            yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
 
 
 def _tokens(source: bytes, path: Path, number: int, max_length: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ def _lines(table: BinaryIO, name: str) -> Iterator[bytes]:
         number += 1
         if len(line) == LONGEST_LINE:
             raise UserError(f"task.source: line {number} of {name} is longer than {LONGEST_LINE:,} bytes")
-        yield line
+        yield line.removeprefix(BOM_UTF8) if number == 1 else line
 
 
 def _state_of_tables(tables: Mapping[str, Path], memory: Path) -> str:

@@ -7,6 +7,8 @@ import csv
 
 from lra_bench.config.sources import STORED, current_digests
 
+COMMAND = "python -m tests.support.source_digests"
+
 
 def main():
     """Store the current digests."""
