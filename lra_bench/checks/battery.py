@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from lra_bench.config.capabilities import mixer_capability, network_capability
 from lra_bench.config.schema import CellConfig
@@ -30,7 +32,7 @@ from .properties import (
     without_gradient,
 )
 from .storage import Storages, storages
-from .subject import Subject, located, subject
+from .subject import Subject, filled_padding, located, subject
 
 LENGTHS = (1, 2, 3, 16, 31, 64, 65, 100)
 GROWTH_LENGTHS = ((256, 512), (1024, 2048))
@@ -82,7 +84,12 @@ class Checks:
             return self.initial
 
     def quick(self) -> Iterator[Finding]:
-        """Yield the findings of the checks that run before each training of a class outside lra-bench."""
+        """Yield the findings of the checks that run before each training of a class outside lra-bench.
+
+        Raises ``UserError`` if the model cannot be built or run.
+        """
+        with torch.random.fork_rng():
+            assert self.precise and self.initial
         for check in (self.later_tokens, self.later_gradient, self.content_of_padding, self.amount_of_padding):
             yield from self._guarded(check)
         yield from self._guarded(self.gradients)
@@ -147,11 +154,14 @@ class Checks:
         if self.declared.padding == "none":
             return
         lengths = [on.length, on.length * 2 // 3, 1]
+
+        def run(x: Tensor, lengths: Sequence[int] | None) -> Tensor:
+            with filled_padding(on.network, next(seeds)):
+                return on.run(x, lengths)
+
+        seeds = itertools.count()
         with torch.no_grad():
-            pairs = [
-                with_other_padding(on.run, on.inputs(3), lengths, scale * on.inputs(3, seed=1))
-                for scale in ((1, 100) if on.continuous else (1,))
-            ]
+            pairs = [with_other_padding(run, on.inputs(3), lengths, on.inputs(3, seed=1))]
         yield self._equal(
             "content of padding",
             pairs,
@@ -379,7 +389,7 @@ def check_before_training(config: CellConfig, task: TaskSpec, causal: bool, devi
     checks = Checks(config, task, causal, device)
     for each in checks.quick():
         if each.ok is False:
-            raise UserError(f"{config.model['label']}: {each.what}: {each.found}")
+            raise UserError(f"model ({config.model['label']}): {each.what}: {each.found}")
     return len(checks.missing)
 
 

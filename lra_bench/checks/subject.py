@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lra_bench.build import load_class
 from lra_bench.config.objects import build_model
@@ -36,8 +38,22 @@ FORMS: tuple[Mapping[str, Any], ...] = (
 Continuous inputs have gradients, and an output per token shows the influence of each token on each other.
 """
 
-TOLERANCES = {torch.float64: 1e-7, torch.float32: 2e-3}
+TOLERANCES = {torch.float64: 1e-7, torch.float32: 2e-3, torch.bfloat16: 5e-2, torch.float16: 5e-2}
 """Largest relative difference of equal outputs: rounding errors, for example of Fourier transforms."""
+
+
+class Types(TorchDispatchMode):
+    """Record the types of the results of operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and record the types of its results."""
+        result = func(*args, **(kwargs or {}))
+        self.types |= {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, Tensor)}
+        return result
 
 
 @dataclass
@@ -150,10 +166,11 @@ def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bo
         refuses = getattr(network, "supports_length", None)
         if spec.grid is not None or capability.length == "fixed" or (refuses and refuses(SHORT)):
             length = spec.train_length
-        found = Subject(network, spec, capability, length, TOLERANCES[torch.float64 if double else torch.float32])
+        found = Subject(network, spec, capability, length, TOLERANCES[torch.float64])
         try:
-            with torch.no_grad(), located(config), contract(network):
+            with torch.no_grad(), located(config), contract(network), Types() as used:
                 found.run(found.inputs(2))
+            found.tolerance = max(TOLERANCES.get(each, 0) for each in used.types)
         except Exception:
             if double:
                 continue  # a class may create float32 tensors, which cannot be multiplied with float64 ones
@@ -172,10 +189,39 @@ def fill_zeros(network: nn.Module, deviation: float = 0.1) -> None:
 
 
 @contextmanager
+def filled_padding(network: nn.Module, seed: int) -> Iterator[None]:
+    """Replace the padding of the inputs of all mixers by random numbers inside the context.
+
+    The backbone sets the padding of its inputs to zero, so that different inputs do not show what mixers do with it.
+    """
+
+    def fill(mixer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(arguments) < 2 or arguments[1].padding is None:
+            return arguments
+        x, context = arguments[:2]
+        other = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)).to(x)
+        return torch.where(context.padding.valid[..., None], x, 10 * other), *arguments[1:]
+
+    handles = [each.register_forward_pre_hook(fill) for each in mixers_of(network)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def mixers_of(network: nn.Module) -> list[nn.Module]:
+    """Return the modules that declare capabilities, which receive hidden states and a context."""
+    return [each for each in network.modules() if isinstance(getattr(type(each), "spec", None), Capability)]
+
+
+@contextmanager
 def contract(network: nn.Module) -> Iterator[None]:
     """Raise ``UserError`` inside the context if a mixer does not return y (B, N, E) and the context."""
 
     def compare(mixer: nn.Module, arguments: tuple[Any, ...], result: Any) -> None:
+        if len(arguments) < 2:
+            return  # a depth controller
         x, context = arguments[:2]
         where = definition(type(mixer))
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], type(context)):
@@ -185,8 +231,7 @@ def contract(network: nn.Module) -> Iterator[None]:
                 f"{where}: returns y of {_kind(result[0])} for x of shape {tuple(x.shape)}; y must have the shape of x"
             )
 
-    mixers = [each for each in network.modules() if isinstance(getattr(type(each), "spec", None), Capability)]
-    handles = [each.register_forward_hook(compare) for each in mixers]
+    handles = [each.register_forward_hook(compare) for each in mixers_of(network)]
     try:
         yield
     finally:
@@ -200,7 +245,7 @@ def _kind(value: Any) -> str:
 
 def definition(cls: type) -> str:
     """Return the method with which a class mixes tokens, with its file and line."""
-    for name in ("attend", "forward"):
+    for name in ("forward", "attend"):
         method = vars(cls).get(name)
         if inspect.isfunction(method):
             code = method.__code__
