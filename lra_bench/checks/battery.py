@@ -72,16 +72,19 @@ class Checks:
         """The network with its initial weights in float32."""
         return subject(self.config, self.task, self.causal, self.device, precise=False)
 
-    @cached_property
-    def narrow(self) -> Subject:
-        """A network of little width, if the model supports it, so that the cost of its mixers dominates."""
-        backbone = self.config.backbone
+    def sized(self, length: int) -> Subject:
+        """Return a network for sequences of a length, of little width, so that the cost of its mixers dominates.
+
+        The width is that of the configuration if the model does not support another one.
+        """
+        backbone = replace(self.config.backbone, max_length=None)
         width = 8 * backbone.heads
-        small = replace(self.config, backbone=replace(backbone, width=width, ff_width=width))
+        task = replace(self.task, train_length=length)
         try:
-            return subject(small, self.task, self.causal, self.device, precise=False)
+            small = replace(self.config, backbone=replace(backbone, width=width, ff_width=width))
+            return subject(small, task, self.causal, self.device, precise=False)
         except UserError:
-            return self.initial
+            return subject(replace(self.config, backbone=backbone), task, self.causal, self.device, precise=False)
 
     def quick(self) -> Iterator[Finding]:
         """Yield the findings of the checks that run before each training of a class outside lra-bench.
@@ -284,20 +287,20 @@ class Checks:
 
     def growth(self) -> Iterator[Finding]:
         """Measure the growth of the largest tensor and of the time from one length to another."""
-        declared, on = self.declared, self.narrow
-        if declared.length != "any" or on.spec.grid is not None:
+        declared = self.declared
+        if self.precise.spec.grid is not None:
             return
         memory = memory_exponent(declared.materialises, declared.growth)
         # A window that covers all tokens at the first lengths is quadratic there.
         elements = [0]
         for pair in GROWTH_LENGTHS:
-            if not (elements := _growing_storages(on, pair, memory)):
+            if not (elements := _growing_storages(self.sized, pair, memory)):
                 break
         advice = f"a tensor has {max(elements, default=0):,} elements at {pair[1]} tokens and grows faster than "
         advice += f'N^{memory:g}; compute it in blocks, or declare materialises="maps" and growth=2'
         yield Finding("storage", advice if elements else "", not elements)
         for pair in GROWTH_LENGTHS:
-            if (exponent := _time_exponent(on, pair)) <= declared.growth + SLACK:
+            if (exponent := _time_exponent(self.sized, pair)) <= declared.growth + SLACK:
                 break
         ok = exponent <= declared.growth + SLACK
         found = f"operations ~ N^{exponent:.1f} from {pair[0]} to {pair[1]} tokens, declared growth={declared.growth:g}"
@@ -327,22 +330,25 @@ class Checks:
         return Finding(what, "" if ok else f"{advice} (relative difference {worst:.1g})", ok)
 
 
-def _growing_storages(on: Subject, pair: tuple[int, int], exponent: float) -> list[int]:
+def _growing_storages(sized: Callable[[int], Subject], pair: tuple[int, int], exponent: float) -> list[int]:
     """Return the elements of tensors of about N x N that grow faster than N ** ``exponent``, at the second length."""
-    on.network.train()
-    short, long = (storages(lambda n=n: on.run(on.inputs(1, n))).sizes for n in pair)  # type: ignore[misc]
-    on.network.zero_grad()
-    on.network.eval()
+    sizes = []
+    for n in pair:
+        on = sized(n)
+        on.network.train()
+        sizes.append(storages(lambda on=on, n=n: on.run(on.inputs(1, n))).sizes)  # type: ignore[misc]
+    short, long = sizes
     if len(short) != len(long):  # a loop over positions
         short, long = [max(short)], [max(long)]
     limit = (pair[1] / pair[0]) ** (exponent + SLACK)
     return [b for a, b in zip(short, long, strict=True) if b > limit * a and b >= pair[1] ** 2 / 4]
 
 
-def _time_exponent(on: Subject, pair: tuple[int, int]) -> float:
+def _time_exponent(sized: Callable[[int], Subject], pair: tuple[int, int]) -> float:
     """Return the growth exponent of the operations of a forward pass: FLOPs, or elements of results if it is larger."""
     counts = []
     for n in pair:
+        on = sized(n)
         with torch.no_grad(), Storages() as probe:
             on.run(on.inputs(1, n))
         counts.append((forward_flops(on.network, on.batch(on.inputs(1, n))), probe.produced))
