@@ -9,9 +9,11 @@ from dataclasses import replace
 from functools import cached_property
 
 import torch
+import yaml
 from torch import Tensor
 
 from lra_bench.config.capabilities import mixer_capability, network_capability
+from lra_bench.config.groups import option_files
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import Capability, Readable, TaskSpec, UserError
 from lra_bench.profiling.flops import forward_flops
@@ -105,6 +107,8 @@ class Checks:
             self.lengths,
             self.row_without_tokens,
             self.same_output,
+            self.other_seed,
+            self.permutation,
             self.buffers,
             self.half_precision,
             self.growth,
@@ -238,6 +242,31 @@ class Checks:
             pairs,
             "two runs with the same seed of torch differ; draw random numbers with torch, and keep no state in forward",
         )
+
+    def other_seed(self) -> Iterator[Finding]:
+        """Compare outputs with those of a network with the same parameters and another ``seed``."""
+        if self.declared.stochastic:
+            return
+        on, other = self.precise, subject(replace(self.config, seed=1), self.task, self.causal, self.device)
+        with torch.no_grad():
+            for mine, theirs in zip(on.network.parameters(), other.network.parameters(), strict=True):
+                theirs.copy_(mine)
+            pairs = [(on.run(x := on.inputs(2)), other.run(x))]
+        advice = "outputs depend on the argument seed beside the parameters; declare stochastic=True"
+        yield self._equal("seed", pairs, advice)
+
+    def permutation(self) -> Iterator[Finding]:
+        """Compare the outputs of permuted tokens, without position encoding, with the permuted outputs."""
+        if self.causal or not self.declared.equivariant:
+            return
+        config = replace(self.config, position=yaml.safe_load(option_files("position")["none"].read_text("utf-8")))
+        on = subject(config, self.task, self.causal, self.device)
+        order = torch.randperm(on.length, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            y, permuted = on.run(x := on.inputs(2)), on.run(x[:, order])
+        pairs = [(y[:, order] if on.spec.per_token else y, permuted)]
+        advice = "permuting the tokens does not permute the outputs; declare equivariant=False"
+        yield self._equal("permutation", pairs, advice)
 
     def buffers(self) -> Iterator[Finding]:
         """Compare buffers before and after a forward pass in training mode."""

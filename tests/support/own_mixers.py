@@ -42,7 +42,7 @@ class DropsWeights(HeadMixer):
 
 
 class DropsOutput(HeadMixer):
-    spec = spec()
+    spec = spec(equivariant=True)
 
     def __init__(self, width, heads, **common):
         super().__init__(width, heads, **common)
@@ -322,7 +322,7 @@ class SquareRootBlocks(HeadMixer):
 
 
 class LearnedQueries(HeadMixer):
-    spec = spec()
+    spec = spec(equivariant=True)
 
     def __init__(self, width, heads, *, slots=4, **common):
         super().__init__(width, heads, **common)
@@ -519,6 +519,14 @@ class Detached(HeadMixer):
         return q.sigmoid() * v.cumsum(2).detach()
 
 
+class UsesSeed(FixedRandomFeatures):
+    spec = spec()
+
+
+class Ordered(ShiftsTokens):
+    spec = spec(padding="content", equivariant=True)
+
+
 class NeedsBlocks(HeadMixer):
     spec = spec()
 
@@ -536,5 +544,7 @@ BROKEN = {
     ChangesBuffers: "buffers",
     RandomAtTest: "determinism",
     NeedsBlocks: "lengths",
+    UsesSeed: "seed",
+    Ordered: "permutation",
 }
 """The finding that is wrong for each broken mixer, perhaps among others."""
