@@ -33,15 +33,9 @@ def check(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> 
     """
     from pathlib import Path
 
-    from lra_bench.checks.battery import check_model
-    from lra_bench.config.compose import compose, hydra_context
-    from lra_bench.config.import_path import importable
-    from lra_bench.config.objects import build_task
+    from lra_bench.checks.battery import check_overrides
 
-    folder = None if config_dir is None else Path(config_dir)
-    with importable(folder), hydra_context():
-        config = compose(overrides, folder).config
-        return check_model(config, build_task(config).spec)
+    return check_overrides(overrides, None if config_dir is None else Path(config_dir))
 
 
 def load_records(

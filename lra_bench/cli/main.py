@@ -197,9 +197,9 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
 @app.command()
 def check(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Check whether a model computes what it declares: direction, padding, lengths, growth, state."""
-    import lra_bench
+    from lra_bench.checks.battery import check_overrides
 
-    print_findings(lra_bench.check(*(overrides or []), config_dir=config_dir), wrong="wrong")
+    print_findings(check_overrides(overrides or [], config_dir), wrong="wrong")
 
 
 @app.command()
