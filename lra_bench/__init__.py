@@ -33,7 +33,7 @@ def check(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> 
     """
     from pathlib import Path
 
-    from lra_bench.checks.battery import check_overrides
+    from lra_bench.checks.overrides import check_overrides
 
     return check_overrides(overrides, None if config_dir is None else Path(config_dir))
 

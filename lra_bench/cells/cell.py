@@ -64,7 +64,9 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
     """Return the initial record of a cell, whose environment section is ``machine``."""
     from lra_bench.records.environment import code_version
 
-    started = now()
+    started, code = now(), code_version()
+    if cell.sources:
+        code["sources"] = cell.sources
     return Record(
         status="interrupted",
         attempt=attempt,
@@ -80,7 +82,7 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
         started_at=started,
         finished_at=started,
         wall_seconds=None,
-        code={**code_version(), **({"sources": cell.sources} if cell.sources else {})},
+        code=code,
         environment=machine,
         search=cell.search,
     )

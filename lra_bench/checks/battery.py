@@ -7,17 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 import torch
 import yaml
 from torch import Tensor
 
 from lra_bench.config.capabilities import mixer_capability, network_capability
-from lra_bench.config.compose import compose, hydra_context
 from lra_bench.config.groups import option_files
-from lra_bench.config.import_path import importable
-from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import Capability, Readable, TaskSpec, UserError
 from lra_bench.profiling.flops import forward_flops
@@ -387,13 +383,6 @@ def _time_exponent(sized: Callable[[int], Subject], pair: tuple[int, int]) -> fl
         counts.append((forward_flops(on.network, on.batch(on.inputs(1, n))), probe.produced))
     ratios = [b / a for a, b in zip(*counts, strict=True) if a]
     return math.log(max(ratios)) / math.log(pair[1] / pair[0])
-
-
-def check_overrides(overrides: Sequence[str], config_dir: Path | None) -> list[Finding]:
-    """Check the model that overrides name, see ``lra_bench.check``."""
-    with importable(config_dir), hydra_context():
-        config = compose(overrides, config_dir).config
-        return check_model(config, build_task(config).spec)
 
 
 def check_model(config: CellConfig, task: TaskSpec) -> list[Finding]:

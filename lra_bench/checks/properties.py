@@ -76,15 +76,13 @@ def read_in_parts(network: Readable, batch: Batch, parts: Sequence[int]) -> tupl
     """Return the hidden states of a batch that is read in parts of these lengths, and the last memory."""
     hidden, memory, start = [], None, 0
     for length in parts:
-        cut = {name: None if (x := getattr(batch, name)) is None else x[:, start : start + length] for name in INPUTS}
-        x, memory = network.read(replace(batch, lengths=torch.full_like(batch.lengths, length), **cut), memory)
+        tokens, values = (None if x is None else x[:, start : start + length] for x in (batch.tokens, batch.values))
+        lengths = torch.full_like(batch.lengths, length)
+        x, memory = network.read(replace(batch, lengths=lengths, tokens=tokens, values=values), memory)
         hidden.append(x)
         start += length
     assert start == batch.width
     return torch.cat(hidden, 1), memory
-
-
-INPUTS = ("tokens", "values")
 
 
 def changed_buffers(network: nn.Module, forward: Callable[[], Any]) -> list[str]:

@@ -50,21 +50,21 @@ class Storages(TorchDispatchMode):
         return result
 
 
-def storages(run: Callable[[], Tensor]) -> Storages:
+def storages(run: Callable[..., Tensor]) -> Storages:
     """Return the storages in the forward and backward pass of ``run().sum()``."""
     with Storages() as probe:
         run().sum().backward()
     return probe
 
 
-def largest_storage(run: Callable[[], Tensor]) -> int:
+def largest_storage(run: Callable[..., Tensor]) -> int:
     """Return the number of elements of the largest storage in the forward and backward pass of ``run().sum()``."""
     return storages(run).largest
 
 
 def exponents(run_at: Callable[[int], Tensor], lengths: Sequence[int]) -> tuple[list[float], list[int]]:
     """Return the growth exponents between consecutive lengths, and the number of elements at each length."""
-    sizes = [largest_storage(lambda n=n: run_at(n)) for n in lengths]  # type: ignore[misc]
+    sizes = [largest_storage(lambda n=n: run_at(n)) for n in lengths]
     pairs = zip(itertools.pairwise(sizes), itertools.pairwise(lengths), strict=True)
     return [math.log(b / a) / math.log(m / n) for (a, b), (n, m) in pairs], sizes
 
@@ -86,12 +86,12 @@ class HeldStorages(TorchDispatchMode):
         return result
 
 
-def held_for_backward(run: Callable[[], Tensor]) -> int:
+def held_for_backward(run: Callable[..., Tensor]) -> int:
     """Return the bytes of storages computed in the forward pass of ``run()`` that are stored for the backward pass."""
     return _forward(run)[0]
 
 
-def largest_and_held(run: Callable[[], Tensor]) -> tuple[int, int]:
+def largest_and_held(run: Callable[..., Tensor]) -> tuple[int, int]:
     """Return the values of ``largest_storage`` and ``held_for_backward`` for the same passes."""
     with Storages() as probe:
         held, result = _forward(run)
@@ -99,7 +99,7 @@ def largest_and_held(run: Callable[[], Tensor]) -> tuple[int, int]:
     return probe.largest, held
 
 
-def _forward(run: Callable[[], Tensor]) -> tuple[int, Tensor]:
+def _forward(run: Callable[..., Tensor]) -> tuple[int, Tensor]:
     with HeldStorages() as probe:
         result = run()
     assert result.requires_grad

@@ -88,12 +88,12 @@ class Subject:
         shape = x.shape[:2] if self.spec.per_token else x.shape[:1]
         held = torch.tensor([x.shape[1]] * len(x) if lengths is None else list(lengths))
         extra = {"reset": torch.zeros(len(x), dtype=torch.bool)} if self.spec.kind == "language_modeling" else {}
-        discrete = self.spec.vocabulary_size is not None
         return Batch(
             lengths=held,
             targets=torch.randint(self.spec.classes, shape, generator=generator),
+            tokens=None if self.continuous else x,
+            values=x if self.continuous else None,
             extra=extra,
-            **{"tokens" if discrete else "values": x},
         ).to(self.device)
 
     def output(self, x: Tensor, lengths: Sequence[int] | None = None) -> Output:

@@ -197,7 +197,7 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
 @app.command()
 def check(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Check whether a model computes what it declares: direction, padding, lengths, growth, state."""
-    from lra_bench.checks.battery import check_overrides
+    from lra_bench.checks.overrides import check_overrides
 
     print_findings(check_overrides(overrides or [], config_dir), wrong="wrong")
 

@@ -23,7 +23,8 @@ class Mine(HeadMixer):
 """
 MODEL = "# @package _global_\nmodel:\n  label: Mine\n  mixer: {_target_: mine.Mine}\n"
 FORWARD = "    def forward(self, x, context):\n        return {}\n\n    def attend"
-INIT = "    def __init__(self, width, heads, *, scale: float = 1.0, **common):\n        super().__init__(width, heads, **common)"
+INIT = """    def __init__(self, width, heads, *, scale: float = 1.0, **common):
+        super().__init__(width, heads, **common)"""
 
 MISTAKES = {
     "no package": (

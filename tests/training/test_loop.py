@@ -45,7 +45,7 @@ class Toy(nn.Module):
     def __init__(self, dropout=0.3):
         super().__init__()
         self.table = nn.Embedding(5, 8)
-        self.drop = nn.Dropout(dropout)
+        self.drop: nn.Module = nn.Dropout(dropout)
         self.head = nn.Linear(8, 3)
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.statistics_name = ""
