@@ -155,7 +155,7 @@ def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bo
     undirected = replace(config, backbone=replace(config.backbone, causal=None))
     for double in (True, False) if precise else (False,):
         with located(config):
-            network: nn.Module = build_model(undirected, spec)
+            network: nn.Module = build_model(undirected, spec, initial_seed=0)
         if (supports := getattr(network, "supports", None)) and (reason := supports(spec)):
             raise UserError(f"model: {reason}")
         if precise:

@@ -39,13 +39,13 @@ def from_dict(raw: Mapping[str, Any]) -> CellConfig:
     """
     if missing := [name for name in REQUIRED if name not in raw]:
         raise UserError(f"the configuration has no section {missing[0]}")
-    _refuse_nan(raw, "")
     config = CellConfig()
     for name, hint in _hints(CellConfig).items():
         if name in raw:
             is_section = is_dataclass(getattr(config, name))
             setattr(config, name, (options_from if is_section else _checked)(hint, raw[name], name))
     check_bounds(config)
+    _refuse_nan(as_dict(config), "")
     return config
 
 
