@@ -287,7 +287,7 @@ def parameter_parts(model: nn.Module) -> Parameters:
     count_parts = getattr(model, "parameter_parts", None)
     if count_parts is not None:
         return cast(Parameters, count_parts())
-    total = sum(parameter.numel() for parameter in model.parameters())
+    total = sum(parameter.numel() * (1 + parameter.is_complex()) for parameter in model.parameters())
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     body = total - tables
     return {"total": total, "body": body, "body_active": body, "embeddings": tables, "positions": 0, "head": 0}
