@@ -15,7 +15,7 @@ from lra_bench.checks.subject import located
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.search import is_trial
 from lra_bench.config.sources import outside_modules
-from lra_bench.contracts import TaskScore, TaskSpec
+from lra_bench.contracts import Prepared, TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.windows import cut_all
@@ -149,7 +149,7 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        if outside_modules(self.config.model):
+        if outside_modules(self.config.model) and _can_be_checked(model, task.spec):
             causal = bool(getattr(model, "causal", task.spec.direction == "causal"))
             missing = check_before_training(self.config, task.spec, causal, self.hardware.device)
             self.record.parameters["without_gradient"] = missing
@@ -291,6 +291,12 @@ def parameter_parts(model: nn.Module) -> Parameters:
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     body = total - tables
     return {"total": total, "body": body, "body_active": body, "embeddings": tables, "positions": 0, "head": 0}
+
+
+def _can_be_checked(model: nn.Module, spec: TaskSpec) -> bool:
+    """Return whether a model runs without a preparation, on single sequences."""
+    network_of_pairs = spec.kind == "matching" and getattr(model, "mixers", None) is None
+    return not (network_of_pairs or isinstance(model, Prepared))
 
 
 def _restriction(model: nn.Module, spec: TaskSpec) -> Restriction | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 
@@ -93,7 +94,7 @@ class Checks:
 
         Raises ``UserError`` if the model cannot be built or run.
         """
-        with torch.random.fork_rng():
+        with self._own_random_numbers():
             assert self.precise and self.initial
         for check in (self.later_tokens, self.later_gradient, self.content_of_padding, self.amount_of_padding):
             yield from self._guarded(check)
@@ -116,10 +117,14 @@ class Checks:
         ):
             yield from self._guarded(check)
 
+    def _own_random_numbers(self) -> AbstractContextManager[None]:
+        """Return a context that restores torch's generators at its end."""
+        return torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
+
     def _guarded(self, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
         """Yield the findings of a check, and a finding for an exception that it raises."""
         try:
-            with torch.random.fork_rng(), located(self.config):
+            with self._own_random_numbers(), located(self.config):
                 yield from list(check())
         except UserError as error:
             yield Finding(check.__name__.replace("_", " "), str(error), False)

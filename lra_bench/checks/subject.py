@@ -102,6 +102,12 @@ class Subject:
         result = self.network(self.batch(x, lengths))
         if not isinstance(result, Output):
             raise UserError(f"{definition(type(self.network))}: returns {_kind(result)}; write `return Output(logits)`")
+        expected = (*(x.shape[:2] if self.spec.per_token else x.shape[:1]), self.spec.classes)
+        if result.logits.shape != expected:
+            raise UserError(
+                f"{definition(type(self.network))}: returns logits of {_kind(result.logits)} for inputs of shape "
+                f"{tuple(x.shape)}; they must have shape {expected}"
+            )
         return result
 
     def run(self, x: Tensor, lengths: Sequence[int] | None = None) -> Tensor:
@@ -148,7 +154,7 @@ def subject(config: CellConfig, task: TaskSpec, causal: bool, device: torch.devi
             return _built(config, spec, device, precise)
         except UserError as error:
             faults.append(error)
-    raise faults[0]
+    raise faults[-1]
 
 
 def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bool) -> Subject:

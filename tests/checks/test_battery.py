@@ -1,12 +1,14 @@
 """The checks accept every model that does what it declares, and name what a broken one does wrong."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from lra_bench.checks.battery import check_before_training, check_model
 from lra_bench.config.compose import compose, hydra_context
 from lra_bench.contracts import TaskSpec, UserError
-from tests.support.own_mixers import BROKEN, RIGHT, Detached, ReadsNextToken, ReadsPadding
+from tests.support.own_mixers import BROKEN, RIGHT, Detached, OneKind, ReadsNextToken, ReadsPadding
 
 TASK = TaskSpec("toy", "1", "classification", "either", classes=3, train_length=64, vocabulary_size=9)
 CPU = torch.device("cpu")
@@ -50,3 +52,16 @@ def test_a_wrong_declaration_is_refused_before_training(mixer, causal, what, con
 
 def test_parameters_without_gradient_are_counted(config_of):
     assert check_before_training(config_of(Detached), TASK, True, CPU) > 0
+
+
+@pytest.mark.parametrize("kind", ["classification", "tagging", "language_modeling"])
+def test_a_network_that_supports_only_the_task_is_checked_on_it(kind, config_of):
+    config = config_of(Detached)
+    config.model = {"label": "own", "network": {"_target_": f"{OneKind.__module__}.OneKind", "kind": kind}}
+    task = replace(TASK, kind=kind, direction="causal" if kind == "language_modeling" else "either", classes=9)
+    assert check_before_training(config, task, task.direction == "causal", CPU) == 0
+    wrong = {**config.model["network"], "shift": 1}
+    config.model = {"label": "own", "network": wrong}
+    if kind == "language_modeling":
+        with pytest.raises(UserError, match="future tokens"):
+            check_before_training(config, task, True, CPU)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from lra_bench.contracts import Output
 from lra_bench.models.kernels.softmax import softmax_attention
 from lra_bench.models.mixer import HeadMixer, Mixer, MixerSpec
 
@@ -532,6 +533,20 @@ class NeedsBlocks(HeadMixer):
 
     def attend(self, q, k, v, context):
         return q.sigmoid() * v if v.shape[2] == 37 else v.unflatten(2, (-1, 2)).flatten(2, 3)
+
+
+class OneKind(nn.Module):
+    """A network without declarations that supports tokens of one kind of task; ``shift`` reads later tokens."""
+
+    def __init__(self, *, spec, kind, shift=0):
+        super().__init__()
+        self.kind, self.shift = kind, shift
+        self.table = nn.Embedding(spec.vocabulary_size, 8)
+        self.head = nn.Linear(8, spec.classes)
+
+    def forward(self, batch, memory=None):
+        x = self.table(batch.tokens).roll(-self.shift, 1)
+        return Output(self.head(x.mean(1) if self.kind == "classification" else x))
 
 
 BROKEN = {
