@@ -38,7 +38,13 @@ FORMS: tuple[Mapping[str, Any], ...] = (
 Continuous inputs have gradients, and an output per token shows the influence of each token on each other.
 """
 
-TOLERANCES = {torch.float64: 1e-7, torch.float32: 2e-3, torch.bfloat16: 5e-2, torch.float16: 5e-2}
+TOLERANCES = {
+    torch.float64: 1e-7,
+    torch.float32: 2e-3,
+    torch.complex64: 2e-3,
+    torch.bfloat16: 5e-2,
+    torch.float16: 5e-2,
+}
 """Largest relative difference of equal outputs: rounding errors, for example of Fourier transforms."""
 
 
