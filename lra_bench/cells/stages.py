@@ -11,10 +11,9 @@ import pandas as pd
 from torch import nn
 
 from lra_bench.checks.battery import check_before_training
-from lra_bench.checks.subject import located
+from lra_bench.checks.subject import located, users_modules
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.search import is_trial
-from lra_bench.config.sources import outside_modules
 from lra_bench.contracts import Prepared, TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -149,7 +148,7 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        if outside_modules(self.config.model) and _can_be_checked(model, task.spec):
+        if users_modules(self.config) and _can_be_checked(model, task.spec):
             causal = bool(getattr(model, "causal", task.spec.direction == "causal"))
             missing = check_before_training(self.config, task.spec, causal, self.hardware.device)
             self.record.parameters["without_gradient"] = missing

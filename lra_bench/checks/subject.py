@@ -6,7 +6,7 @@ import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lra_bench.config.schema import CellConfig
 from lra_bench.config.sources import is_outside, outside_modules, targets
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
+from lra_bench.runtime.limits import is_out_of_memory
 
 CLASSES = 5
 SHORT = 37
@@ -183,7 +184,7 @@ def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bo
             with torch.no_grad(), located(config), contract(network), Types() as used:
                 found.run(found.inputs(2))
             found.tolerance = max(TOLERANCES.get(each, 0) for each in used.types)
-        except Exception:
+        except UserError:
             if double:
                 continue  # a class may create float32 tensors, which cannot be multiplied with float64 ones
             raise
@@ -276,15 +277,24 @@ def located(config: CellConfig) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        files = {str(file): file.name for file in outside_modules(config.model).values()}
-        if not files:
+        files = {str(file): file.name for file in users_modules(config).values()}
+        if not files or is_out_of_memory(error):
             raise
         calls = traceback.extract_tb(error.__traceback__)
         own = [f"{files[call.filename]}, line {call.lineno}" for call in calls if call.filename in files]
-        where = own[-1] if own else _methods(config.model)
+        where = own[-1] if own else _methods(config)
         raise UserError(f"model: {type(error).__name__} in {where}: {first_line(error)}") from error
 
 
-def _methods(node: Any) -> str:
-    found = [load_class(target, object, "model") for target in targets(node) if is_outside(target)]
-    return ", ".join(map(definition, found))
+def _methods(config: CellConfig) -> str:
+    named = filter(is_outside, targets(_nodes(config)))
+    return ", ".join(definition(load_class(target, object, "model")) for target in named)
+
+
+def users_modules(config: CellConfig) -> dict[str, Path]:
+    """Return the source files of the classes of a model that are not part of lra-bench, by module."""
+    return outside_modules(_nodes(config))
+
+
+def _nodes(config: CellConfig) -> list[Any]:
+    return [config.model, config.position, asdict(config.backbone)]

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from lra_bench.checks.battery import check_before_training, check_model
+from lra_bench.checks.subject import located, users_modules
 from lra_bench.config.compose import compose, hydra_context
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.runtime.limits import TimeUp
 from tests.support.own_mixers import BROKEN, RIGHT, Detached, OneKind, ReadsNextToken, ReadsPadding
 
 TASK = TaskSpec("toy", "1", "classification", "either", classes=3, train_length=64, vocabulary_size=9)
@@ -65,3 +67,20 @@ def test_a_network_that_supports_only_the_task_is_checked_on_it(kind, config_of)
     if kind == "language_modeling":
         with pytest.raises(UserError, match="future tokens"):
             check_before_training(config, task, True, CPU)
+
+
+def test_a_limit_of_time_or_memory_is_not_a_mistake_of_the_model(config_of):
+    for error in (TimeUp(), torch.OutOfMemoryError("CUDA out of memory")):
+        with pytest.raises(type(error)), located(config_of(Detached)):
+            raise error
+    with pytest.raises(UserError, match="KeyError"), located(config_of(Detached)):
+        raise KeyError("other")
+
+
+def test_the_mixer_of_other_layers_is_checked_too(config_of):
+    config = config_of(Detached)
+    config.model = {"label": "local", "mixer": {"_target_": "lra_bench.models.sparse.sliding_window.SlidingWindow"}}
+    assert users_modules(config) == {}
+    target = f"{Detached.__module__}.{Detached.__name__}"
+    hybrid = replace(config.backbone.hybrid, every=2, mixer={"_target_": target})
+    assert users_modules(replace(config, backbone=replace(config.backbone, hybrid=hybrid)))
