@@ -255,7 +255,7 @@ class Checks:
         on, other = (subject(replace(self.config, seed=seed), self.task, self.causal, self.device) for seed in (0, 1))
         with torch.no_grad():
             pairs = [(on.run(x := on.inputs(2)), other.run(x))]
-        advice = "outputs depend on the argument seed beside the parameters; declare stochastic=True"
+        advice = "outputs depend on the argument seed, not only on the parameters; declare stochastic=True"
         yield self._equal("seed", pairs, advice)
 
     def permutation(self) -> Iterator[Finding]:
