@@ -136,8 +136,8 @@ def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> 
     known = known_options(found)
     if known is not None and (unknown := [name for name in given if name not in known]):
         raise UserError(
-            f"{option}: the constructor of {found.__name__} does not accept {', '.join(unknown)}; add **common to its "
-            "parameters and pass it on with super().__init__(…, **common)"
+            f"{option}: the constructor of {found.__name__} does not accept {', '.join(unknown)}; declare them, or add "
+            "**common to its parameters and pass it on with super().__init__(…, **common)"
         )
     for name in options:
         if name in given:

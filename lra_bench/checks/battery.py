@@ -339,11 +339,11 @@ class Checks:
         yield Finding("growth", found if ok else f"{found}; declare growth={round(exponent * 2) / 2:g}", ok)
 
     def state(self) -> Iterator[Finding]:
-        """Compare reading in parts with reading at once, and batches of a stream with the whole."""
+        """Compare reading in parts with reading at once."""
         on = self.precise
         x = on.inputs(2)
         batch, network = on.batch(x), on.network
-        parts = [5, 1, on.length - 6]
+        parts = [length for length in (on.length // 3, 1, on.length - on.length // 3 - 1) if length]
         advice = "reading in parts differs from reading at once; return all that later tokens need in context.memory"
         with torch.no_grad():
             if isinstance(network, Readable):

@@ -40,7 +40,7 @@ MISTAKES = {
     ),
     "no common": (
         {"code": (INIT, "    def __init__(self, width, heads, *, scale=1.0):\n        super().__init__(width, heads)")},
-        ["the constructor of Mine does not accept layer, depth", "add **common"],
+        ["the constructor of Mine does not accept layer, depth", "add **common to its parameters"],
     ),
     "one value": (
         {"code": ("    def attend", FORWARD.format("x"))},
