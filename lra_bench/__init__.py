@@ -12,7 +12,30 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["load_records"]
+    from lra_bench.runtime.findings import Finding
+
+__all__ = ["check", "load_records"]
+
+
+def check(*overrides: str, config_dir: str | os.PathLike[str] | None = None) -> list[Finding]:
+    """Compare what a model declares with what it computes.
+
+    Args:
+        *overrides: Options as on the command line, such as ``model=my_mixer``.
+        config_dir: Folder of additional configuration and classes.
+
+    Returns:
+        One finding per property: ``what`` was checked, whether it is ``ok`` (None for information without a verdict),
+        and what was ``found``, with the remedy if it is wrong.
+
+    Raises:
+        UserError: If an option is wrong, or the model cannot be built.
+    """
+    from pathlib import Path
+
+    from lra_bench.checks.overrides import check_overrides
+
+    return check_overrides(overrides, None if config_dir is None else Path(config_dir))
 
 
 def load_records(

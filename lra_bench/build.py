@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import inspect
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lra_bench.contracts import UserError
@@ -72,12 +75,41 @@ def load_class(target: str, base: type[T], option: str) -> type[T]:
         found = get_class(target)
     except Exception as error:
         cause = error.__cause__ or error
-        raise UserError(f"{option}._target_={target}: cannot be imported ({_first_line(cause)})") from error
+        if isinstance(cause, UserError):
+            raise UserError(f"{option}._target_={target}: {cause}") from error
+        fault = f"cannot be imported ({_first_line(cause)})"
+        raise UserError(f"{option}._target_={target}: {fault}{_remedy(target, cause)}") from error
     if not issubclass(found, base):
         raise UserError(f"{option}._target_={target}: is no {base.__name__}; name a class that derives from it")
     # A target in a module of lra-bench may be a class that the module itself imported from another package.
     check_trusted(found.__module__)
     return found
+
+
+def _remedy(target: str, cause: BaseException) -> str:
+    """Return the end of the error message for a class that cannot be imported; empty if the remedy is unknown."""
+    for name in (target, str(getattr(cause, "name", None) or "")):
+        if hidden := _hidden_module(name.partition(".")[0]):
+            return f"; {hidden}"
+    path = target.rpartition(".")[0]
+    names = vars(sys.modules[path]) if path in sys.modules else {}
+    own = [name for name, each in names.items() if isinstance(each, type) and each.__module__ == path]
+    return f"; {path} defines {', '.join(own)}" if own else ""
+
+
+def _hidden_module(name: str) -> str:
+    """Return which module hides a file of a top-level module that is later on the import path; empty if none does."""
+    try:
+        found = importlib.util.find_spec(name) if name else None
+    except (ImportError, ValueError):
+        return ""
+    if found is None or not found.origin:
+        return ""
+    for folder in sys.path:
+        for file in (Path(folder, f"{name}.py"), Path(folder, name, "__init__.py")):
+            if file.is_file() and not (Path(found.origin).is_file() and file.samefile(found.origin)):
+                return f"{file} is hidden by the installed module {name} ({found.origin}); rename the file"
+    return ""
 
 
 def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> T:
@@ -102,6 +134,11 @@ def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> 
     found = load_class(str(target), base, option)
     options = {str(key): value for key, value in node.items() if key != "_target_"}
     known = known_options(found)
+    if known is not None and (unknown := [name for name in given if name not in known]):
+        raise UserError(
+            f"{option}: the constructor of {found.__name__} does not accept {', '.join(unknown)}; declare them, or add "
+            "**common to its parameters and pass it on with super().__init__(…, **common)"
+        )
     for name in options:
         if name in given:
             raise UserError(f"{option}.{name}: is set by the harness; remove it")

@@ -9,7 +9,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from lra_bench.errors import Unwritable as Unwritable
 from lra_bench.errors import UserError as UserError
@@ -388,6 +399,12 @@ class Capability:
     memory: bool = False
     block: Literal["core", "self_contained"] = "core"
     code: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(Capability).items():
+            value, choices = getattr(self, name), get_args(hint)
+            if get_origin(hint) is Literal and value not in choices:
+                raise UserError(f"{name}={value!r} in the declared capabilities: choose {', '.join(choices)}")
 
     def refuses_direction(self, spec: TaskSpec, causal: bool | None, name: str) -> str | None:
         """Return why the system does not support the direction of the task or of ``backbone.causal``.

@@ -13,8 +13,8 @@ from .readout import Head
 
 
 def parameter_count(module: nn.Module) -> int:
-    """Return the number of parameters of ``module``."""
-    return sum(parameter.numel() for parameter in module.parameters())
+    """Return the number of parameters of ``module``; a complex number counts as two."""
+    return sum(parameter.numel() * (1 + parameter.is_complex()) for parameter in module.parameters())
 
 
 def inactive_parameter_count(module: nn.Module) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ class Cell:
 
     ``position`` is None unless the user chose a position. ``config_dir`` is the folder of ``--config-dir``, which was
     on the import path when the cell was composed. ``search`` is the search that chose ``config.train.lr``, None before
-    it has ended.
+    it has ended. ``sources`` are the texts of the user's modules and edited ones (``config.sources``), by module.
     """
 
     key: CellKey
@@ -33,6 +33,7 @@ class Cell:
     fingerprint: str
     config_dir: str | None = None
     search: RateSearch | None = None
+    sources: dict[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> str:
@@ -63,7 +64,9 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
     """Return the initial record of a cell, whose environment section is ``machine``."""
     from lra_bench.records.environment import code_version
 
-    started = now()
+    started, code = now(), code_version()
+    if cell.sources:
+        code["sources"] = cell.sources
     return Record(
         status="interrupted",
         attempt=attempt,
@@ -79,7 +82,7 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
         started_at=started,
         finished_at=started,
         wall_seconds=None,
-        code=code_version(),
+        code=code,
         environment=machine,
         search=cell.search,
     )

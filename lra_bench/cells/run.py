@@ -20,6 +20,7 @@ from lra_bench.runtime.hardware import first_line
 from lra_bench.runtime.limits import TimeUp, debugging, is_out_of_memory, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
 from lra_bench.runtime.subprocesses import (
+    complete_import_path,
     end_with_parent,
     last_lines,
     set_affinity,
@@ -171,6 +172,7 @@ def main() -> int:
     reduce_collections()  # saves time while modules are imported
     set_affinity(request["cores"])
     raise_once(signal.SIGINT, signal.SIGTERM)
+    complete_import_path()
     end_with_parent(signal.SIGTERM)
     # Of 0 to 1000. If memory runs out, the kernel kills this process before its parent, which records the failure.
     set_kill_preference(500)

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
+from lra_bench.checks.battery import check_before_training
+from lra_bench.checks.subject import located, users_modules
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.search import is_trial
-from lra_bench.contracts import TaskScore, TaskSpec
+from lra_bench.contracts import Prepared, TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.checks import check_split
@@ -155,12 +157,17 @@ class Stages:
 
     def _build(self, task: Task) -> nn.Module:
         self.stage = "building the model"
-        model: nn.Module = build_model(self.config, task.spec)
+        with located(self.config):
+            model: nn.Module = build_model(self.config, task.spec)
         self.record.capability = _capability(model)
         self.record.parameters = parameter_parts(model)
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
+        if users_modules(self.config) and _can_be_checked(model, task.spec):
+            causal = bool(getattr(model, "causal", task.spec.direction == "causal"))
+            missing = check_before_training(self.config, task.spec, causal, self.hardware.device)
+            self.record.parameters["without_gradient"] = missing
         self.record.restriction = _restriction(model, task.spec)
         check_options(model, task, self.config.measure)
         if self.record.search is not None:
@@ -295,10 +302,16 @@ def parameter_parts(model: nn.Module) -> Parameters:
     count_parts = getattr(model, "parameter_parts", None)
     if count_parts is not None:
         return cast(Parameters, count_parts())
-    total = sum(parameter.numel() for parameter in model.parameters())
+    total = sum(parameter.numel() * (1 + parameter.is_complex()) for parameter in model.parameters())
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     body = total - tables
     return {"total": total, "body": body, "body_active": body, "embeddings": tables, "positions": 0, "head": 0}
+
+
+def _can_be_checked(model: nn.Module, spec: TaskSpec) -> bool:
+    """Return whether a model runs without a preparation, on single sequences."""
+    network_of_pairs = spec.kind == "matching" and getattr(model, "mixers", None) is None
+    return not (network_of_pairs or isinstance(model, Prepared))
 
 
 def _restriction(model: nn.Module, spec: TaskSpec) -> Restriction | None:

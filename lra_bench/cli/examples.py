@@ -44,6 +44,7 @@ EXAMPLES = {
     "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
     "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
     "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-6f325a9d/seed0"),
+    "check": ("lra-bench check model=performer", "lra-bench check model=performer model.mixer.features=8"),
     "doctor": ("lra-bench doctor", "lra-bench doctor --results results"),
     "data prepare": (
         "lra-bench data prepare abilities",
@@ -67,7 +68,7 @@ def add_examples(app: typer.Typer, before: str = "") -> None:
         name = command.name or getattr(command.callback, "__name__", "")
         if found := EXAMPLES.get(f"{before}{name}"):
             # The line with \b prevents click from joining the lines below it.
-            choices = CHOICES if name in ("bench", "profile") else ()
+            choices = CHOICES if name in ("bench", "profile", "check") else ()
             command.epilog = "\n".join([*choices, "\b", "Examples:", *(f"  {each}" for each in found)])
     for group in app.registered_groups:
         if group.typer_instance is not None:

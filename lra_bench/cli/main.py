@@ -28,6 +28,7 @@ from .examples import EXAMPLES, add_examples
 from .options import (
     ConfigDir,
     Json,
+    Overrides,
     RecordName,
     Reference,
     Results,
@@ -202,6 +203,14 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
         print_json(loaded.to_dict())
     else:
         print(describe(loaded), end="")
+
+
+@app.command()
+def check(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """Check whether a model computes what it declares: direction, padding, lengths, growth, state."""
+    from lra_bench.checks.overrides import check_overrides
+
+    print_findings(check_overrides(overrides or [], config_dir), wrong="wrong")
 
 
 @app.command()

@@ -144,13 +144,13 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
 
 
-def print_findings(findings: Iterable[Finding]) -> None:
-    """Print findings with their verdicts and exit, with code 1 if one is a problem."""
-    marks = {True: "ok", False: "PROBLEM", None: ""}
+def print_findings(findings: Iterable[Finding], wrong: str = "PROBLEM") -> None:
+    """Print findings with their verdicts and exit, with code 1 if one is ``wrong``."""
+    marks = {True: "ok", False: wrong, None: ""}
     failed = False
     for finding in findings:
         failed |= finding.ok is False
-        print(f"{marks[finding.ok]:<8}{finding.what}: {printable(finding.found)}")
+        print(f"{marks[finding.ok]:<8}{finding.what}{': ' if finding.found else ''}{printable(finding.found)}")
     raise typer.Exit(1 if failed else 0)
 
 

@@ -87,6 +87,8 @@ def _parsed_capability(target: str, attribute: str) -> Capability | None:
         return Capability(**{name: ast.literal_eval(node) for name, node in keywords.items() if name in known})
     except (ValueError, TypeError):
         return None
+    except UserError as error:
+        raise UserError(f"{target}: {error}") from error
 
 
 def _keywords(target: str, attribute: str) -> dict[str, ast.expr] | None:

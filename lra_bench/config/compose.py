@@ -17,7 +17,7 @@ from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
-from .loading import by_hydra, quoted
+from .loading import by_hydra, quoted, register_folders
 from .schema import CellConfig, added_keys
 from .serialization import from_dict
 from .task_groups import ALL, group_names
@@ -147,6 +147,7 @@ def hydra_context() -> Iterator[None]:
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store(name="schema", node=CellConfig)
+    register_folders()
     with initialize_config_module(PACKAGE, version_base="1.3"):
         yield
 
@@ -183,8 +184,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     changed = _changed(base, config)
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
-    if not cell_config.model.get("mixer") and not cell_config.model.get("network"):
-        raise UserError("model: the model file defines neither model.mixer nor model.network")
+    _check_model_file(cell_config.model, choices["model"], config_dir)
     return Composed(
         config=cell_config,
         choices=choices,
@@ -200,6 +200,17 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
             if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in (*FREE_KEYS, *VARIANT_KEYS)
         ),
     )
+
+
+def _check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
+    """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, lacks a part."""
+    file = option_files("model", config_dir)[name]
+    if isinstance(node.get("model"), Mapping):
+        raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
+    if not node.get("mixer") and not node.get("network"):
+        raise UserError(f"model={name}: {file} defines neither model.mixer nor model.network")
+    if not node.get("label"):
+        raise UserError(f"model={name}: {file} has no label; write `label: …`, the name in tables, under `model:`")
 
 
 def check_required_files(composed: Composed, config_dir: Path | None) -> None:

@@ -21,6 +21,7 @@ from lra_bench.runtime.files import replacing, writes_cache
 from .compose import Composed
 from .groups import extension_sources
 from .serialization import as_dict, from_dict
+from .sources import targets
 
 PACKAGES = ("lra_bench", "lra_bench.conf", "lra_bench.models", "lra_bench.tasks")
 LIBRARIES = ("lra-bench", "hydra-core", "omegaconf")
@@ -55,7 +56,7 @@ def write(cache_file: Path, composed: Sequence[Composed], config_dir: Path | Non
     """Write composed cells to the cache, if they depend on the hashed files alone and the cache can be written."""
     if not writes_cache():
         return
-    if not all(_is_digested(target, config_dir) for each in composed for target in _targets(as_dict(each.config))):
+    if not all(_is_digested(target, config_dir) for each in composed for target in targets(as_dict(each.config))):
         return
     text = json.dumps([asdict(each) for each in composed], separators=(",", ":"))
     if [_composed(raw) for raw in json.loads(text)] != list(composed):
@@ -95,17 +96,6 @@ def _roots(config_dir: Path | None) -> Iterator[Path]:
         yield from (Path(place) for place in (found.submodule_search_locations or () if found else ()))
     if config_dir is not None:
         yield config_dir.resolve()
-
-
-def _targets(node: Any) -> Iterator[str]:
-    """Yield every ``_target_`` in a part of a configuration."""
-    if isinstance(node, dict):
-        if "_target_" in node:
-            yield str(node["_target_"])
-        node = list(node.values())
-    if isinstance(node, list):
-        for value in node:
-            yield from _targets(value)
 
 
 def _is_digested(target: str, config_dir: Path | None) -> bool:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment", "search")
+FOLDER = "folder"
+"""Scheme of the Hydra search path of ``--config-dir`` (``loading.register_folders``)."""
 
 UNCOUNTABLE = ("hardware", "search")
 """Groups whose name has no plural form in commands."""
@@ -26,7 +28,7 @@ def is_group_choice(override: str) -> bool:
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Return the Hydra search paths in addition to lra-bench's: installed extensions, then ``config_dir``."""
     packages = sorted(f"pkg://{package}" for package in _installed_extensions())
-    return [*packages, *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+    return [*packages, *([f"{FOLDER}://{config_dir.resolve()}"] if config_dir else [])]
 
 
 @cache
@@ -53,7 +55,7 @@ def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
     folders = [Path(str(importlib.import_module(PACKAGE).__path__[0])) / group]
     for source in extension_sources(config_dir):
         kind, _, place = source.partition("://")
-        root = Path(place) if kind == "file" else Path(str(importlib.import_module(place).__path__[0]))
+        root = Path(place) if kind == FOLDER else Path(str(importlib.import_module(place).__path__[0]))
         folders.append(root / group)
     return {
         file.stem: file

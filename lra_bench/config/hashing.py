@@ -12,6 +12,7 @@ from .optimization import TRAINING_REVISION
 from .schema import ADDED, Backbone, CellConfig
 from .search import hashed, searches
 from .serialization import as_dict
+from .sources import source_digests
 
 HASH_VERSION = 2
 """Version of the rules of ``config_hash``, stored in records; cells of different versions have different keys."""
@@ -39,17 +40,20 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
 
     The hash covers all options of the sections task, model, position, backbone and train, with the defaults of the
     schema and of the constructors of the classes that they name; the revisions of these classes and of the training
-    code; and ``fingerprint``, the fingerprint of the task's data. Seed, labels, paths, tracker, launcher and hardware
+    code; the source code of classes outside lra-bench and of edited classes of lra-bench, without comments; and
+    ``fingerprint``, the fingerprint of the task's data. Seed, labels, paths, tracker, launcher and hardware
     are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the learning rate.
     Raises ``UserError`` if a class can be neither parsed nor imported.
     """
     values = as_dict(config)
-    covered = {section: effective(values[section], section) for section in SECTIONS}
+    covered: dict[str, Any] = {section: effective(values[section], section) for section in SECTIONS}
     for section, option in NOT_HASHED:
         covered[section].pop(option, None)
     for (section, option), value in OFF.items():
         if option in covered[section] and covered[section][option] == value:
             del covered[section][option]
+    if sources := source_digests(covered):
+        covered["sources"] = sources
     if searches(config):
         covered["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
     if (search := hashed(config)) is not None:

@@ -21,7 +21,7 @@ def importable(folder: Path | None) -> Iterator[None]:
         return
     if not folder.is_dir():
         raise UserError(f"--config-dir {folder}: there is no such folder")
-    sys.path.insert(0, str(folder.resolve()))
+    sys.path.append(str(folder.resolve()))  # last, so that its modules do not hide those of libraries
     try:
         yield
     finally:

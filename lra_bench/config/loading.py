@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
-from .groups import extension_sources, is_group_choice
+from .groups import FOLDER, extension_sources, is_group_choice
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -55,6 +56,30 @@ def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[
         fault = " ".join(str(error).split())  # the message has several lines, with file and line number
         raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
     return composed, choices
+
+
+def register_folders() -> None:
+    """Register the source of configuration files of ``--config-dir``, which may begin with a byte order mark.
+
+    Hydra's own source does not recognise the line ``# @package`` after such a mark.
+    """
+    from hydra._internal.core_plugins.file_config_source import FileConfigSource
+    from hydra._internal.sources_registry import SourcesRegistry
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.config_source import ConfigResult
+
+    class Folder(FileConfigSource):
+        @staticmethod
+        def scheme() -> str:
+            return FOLDER
+
+        def load_config(self, config_path: str) -> ConfigResult:
+            result = super().load_config(config_path)
+            file = Path(self.path, self._normalize_file_name(config_path))
+            return replace(result, header=self._get_header_dict(file.read_text(encoding="utf-8-sig")))
+
+    Plugins.instance()  # registers Hydra's sources first
+    SourcesRegistry.instance().register(Folder)
 
 
 def plain(unresolved: DictConfig) -> dict[str, Any]:

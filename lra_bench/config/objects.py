@@ -22,8 +22,10 @@ def build_task(config: CellConfig) -> Task:
     return build(config.task, Task, "task")  # type: ignore[type-abstract]
 
 
-def build_model(config: CellConfig, spec: TaskSpec) -> Any:
-    """Build the model of a configuration for a task's ``spec``, with parameters initialised from ``config.seed``.
+def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = None) -> Any:
+    """Build the model of a configuration for a task's ``spec``.
+
+    Initial parameters are drawn from ``initial_seed``, by default ``config.seed``.
 
     A model file defines either ``model.mixer``, which the backbone contains, or ``model.network``, a complete network
     that replaces the backbone. A section ``model.retrieval`` defines a network that contains the backbone. Raises
@@ -31,7 +33,7 @@ def build_model(config: CellConfig, spec: TaskSpec) -> Any:
     """
     import torch
 
-    torch.manual_seed(config.seed)
+    torch.manual_seed(config.seed if initial_seed is None else initial_seed)
     if reason := refuses_network(config):
         raise UserError(reason)
     if config.model.get("network"):

@@ -80,14 +80,19 @@ def adamw(groups: list[dict[str, Any]], betas: Sequence[float], eps: float) -> t
     """Build AdamW: Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
     import torch
 
-    return torch.optim.AdamW(groups, betas=(betas[0], betas[1]), eps=eps, fused=True)
+    return torch.optim.AdamW(groups, betas=(betas[0], betas[1]), eps=eps, fused=_is_real(groups))
 
 
 def adam(groups: list[dict[str, Any]], betas: Sequence[float], eps: float) -> torch.optim.Optimizer:
     """Build Adam (Kingma and Ba 2015, arXiv 1412.6980); weight decay is added to the gradient (L2)."""
     import torch
 
-    return torch.optim.Adam(groups, betas=(betas[0], betas[1]), eps=eps, fused=True)
+    return torch.optim.Adam(groups, betas=(betas[0], betas[1]), eps=eps, fused=_is_real(groups))
+
+
+def _is_real(groups: list[dict[str, Any]]) -> bool:
+    """Return whether no parameter is complex, which the fused implementations do not support."""
+    return not any(parameter.is_complex() for group in groups for parameter in group["params"])
 
 
 def sgd(groups: list[dict[str, Any]], betas: Sequence[float], eps: float) -> torch.optim.Optimizer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -44,7 +45,20 @@ def from_dict(raw: Mapping[str, Any]) -> CellConfig:
             is_section = is_dataclass(getattr(config, name))
             setattr(config, name, (options_from if is_section else _checked)(hint, raw[name], name))
     check_bounds(config)
+    _refuse_nan(as_dict(config), "")
     return config
+
+
+def _refuse_nan(value: Any, option: str) -> None:
+    """Raise ``UserError`` if a part of a configuration contains NaN."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            _refuse_nan(each, f"{option}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for each in value:
+            _refuse_nan(each, option)
+    elif isinstance(value, float) and math.isnan(value):
+        raise UserError(f"{option}=nan: must be a number")
 
 
 def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options:

@@ -244,9 +244,8 @@ def _bound(tree: ast.Module, package: str) -> Iterator[tuple[str, ast.stmt | str
     """Yield the names that the statements of a module define, except nested statements and ``import *``."""
     for statement in tree.body:
         match statement:
-            case ast.ImportFrom(module=source, names=aliases, level=level):
-                parents = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-                origin = ".".join([*parents, *([source] if source else [])])
+            case ast.ImportFrom(names=aliases):
+                origin = origin_of(statement, package)
                 yield from ((alias.asname or alias.name, f"{origin}.{alias.name}") for alias in aliases)
             case ast.Import(names=aliases):
                 for alias in aliases:
@@ -258,3 +257,10 @@ def _bound(tree: ast.Module, package: str) -> Iterator[tuple[str, ast.stmt | str
                 yield from ((target.id, statement) for target in targets if isinstance(target, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)) | ast.AugAssign(target=ast.Name(id=name)):
                 yield name, statement
+
+
+def origin_of(statement: ast.ImportFrom, package: str) -> str:
+    """Return the dotted path of the module from which a statement in a module of ``package`` imports."""
+    level = statement.level
+    parents = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+    return ".".join([*parents, *([statement.module] if statement.module else [])])

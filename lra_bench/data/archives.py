@@ -11,6 +11,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -121,7 +122,7 @@ def open_inside(path: Path, wanted: Wanted) -> Iterator[BinaryIO | None]:
 
 
 def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield number (from 1) and content of each line of a stream, without blank lines at the end.
+    """Yield number (from 1) and content of each line, without a byte order mark and blank lines at the end.
 
     Raises ``UserError``, which contains ``name``, if a line is longer than ``LONGEST_LINE`` bytes.
     """
@@ -135,7 +136,7 @@ def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
         if blank:
             yield blank, b""
         blank = 0
-        yield number, line
+        yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
 
 
 def refuse_placeholder(path: Path, head: bytes | None = None) -> None:

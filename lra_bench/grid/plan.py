@@ -10,14 +10,18 @@ from pathlib import Path
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
 from lra_bench.config.compose_many import composed
+from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.search import check_search, protocol_label
+from lra_bench.config.serialization import as_dict
+from lra_bench.config.sources import edited_modules, source_texts
 from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
+from lra_bench.records.schema import EDITED
 from lra_bench.runtime.hardware import check_batch, slug
 
 from .expand import expand
@@ -194,14 +198,17 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         hash=UNKNOWN_HASH if cache.missing_data(config) else config_hash(config, fingerprint),
         seed=config.seed,
     )
+    named = effective(as_dict(config), "")
+    edited = {EDITED: True} if edited_modules(named) else {}
     chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]
     return Cell(
         key=key,
         config=config,
         overrides=composed.overrides,
-        differences=composed.differences,
+        differences=composed.differences | edited,
         modified=composed.modified,
         position=chosen[-1] if chosen and chosen[-1] != "auto" else None,
         fingerprint=fingerprint,
         config_dir=str(config_dir.resolve()) if config_dir else None,
+        sources=source_texts(named),
     )

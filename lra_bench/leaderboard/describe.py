@@ -71,7 +71,7 @@ def _facts(record: Record) -> Facts:
     yield "measured", f"{record.started_at} to {record.finished_at}, attempt {record.attempt}"
     if record.last_lines:
         yield "last lines", ("\n" + " " * 18).join(record.last_lines)
-    yield "code", _plain(record.code)
+    yield "code", _plain(record.code_facts)
     if record.data is not None:
         data = record.data
         yield "data", f"{data['task']} {data['version']}, {data['source']}, {_plain(data['rows'])}"

@@ -39,7 +39,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     )
     yield "Growth and cost", list(_costs(records))
     yield "Data", _data(last)
-    yield "Code", _merged([dict(record.code) for record in records])
+    yield "Code", _merged([record.code_facts for record in records])
     yield "Machine", _merged([record.environment["hardware"] for record in records])
     yield "Software", _merged([record.environment["software"] for record in records])
     yield (

@@ -89,8 +89,7 @@ def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], b
     with sdpa_kernel(SDPBackend.MATH), Uncounted() as uncounted:
         with _extra_flops(model.train()) as training_extra, FlopCounterMode(display=False) as training:
             _scalar(model(batch)).backward()
-        # no_grad alone is not sufficient: the counter would treat a view of a parameter as differentiable.
-        model.eval().requires_grad_(False)
+        model.eval().requires_grad_(False)  # as in ``forward_flops``
         with torch.no_grad(), _extra_flops(model) as forward_extra, FlopCounterMode(display=False) as forward:
             model(batch)
     return (
@@ -106,14 +105,18 @@ def forward_flops(model: nn.Module, batch: Batch) -> int:
 
     For models whose control flow depends on the values of the batch. Attention uses the math backend.
     """
-    was_training = model.training
+    was_training, trained = model.training, [each for each in model.parameters() if each.requires_grad]
     model.eval()
+    for parameter in trained:  # otherwise the counter treats a view of a parameter as differentiable
+        parameter.requires_grad_(False)
     try:
         counter = FlopCounterMode(display=False)
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _extra_flops(model) as extra, counter:
             model(batch)
     finally:
         model.train(was_training)
+        for parameter in trained:
+            parameter.requires_grad_()
     return int(counter.get_total_flops() + sum(extra))
 
 

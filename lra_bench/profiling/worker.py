@@ -22,7 +22,7 @@ from lra_bench.records.status import status_of
 from lra_bench.runtime.garbage import skip_final_collection
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory, hand_back
-from lra_bench.runtime.subprocesses import end_with_parent, set_kill_preference
+from lra_bench.runtime.subprocesses import complete_import_path, end_with_parent, set_kill_preference
 
 from .bench import Bench, model_at, spec_of, step_flops
 from .flops import Flops, count_flops
@@ -87,6 +87,7 @@ def _flops(config: CellConfig, spec: TaskSpec) -> Flops:
 
 def prepare_process() -> None:
     """Make this process end with its parent, and be the first that the kernel kills when memory runs out."""
+    complete_import_path()
     end_with_parent(signal.SIGKILL)
     set_kill_preference(1000)
 

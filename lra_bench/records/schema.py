@@ -60,6 +60,9 @@ RETRIED = ("failed", "timeout", "out_of_memory")
 """Statuses of cells that are run again on request, because another run may end differently."""
 
 
+EDITED = "edited"
+"""Name among the differences of a variant whose classes of lra-bench were edited."""
+
 MOST_CHARACTERS = 24
 """Largest number of characters of an option's value in the name of a variant; longer values are shortened."""
 
@@ -188,6 +191,12 @@ class Record:
         return f"{name}@{self.reference}" if self.reference else name
 
     @property
+    def code_facts(self) -> dict[str, Any]:
+        """The section ``code`` with the names of stored modules instead of their texts."""
+        facts = dict(self.code)
+        return facts | {"sources": ", ".join(self.code["sources"])} if "sources" in self.code else facts
+
+    @property
     def variant_name(self) -> str:
         """The model and its differences from its configuration file: ``performer · features=64 · rope``."""
         return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
@@ -228,7 +237,7 @@ class Record:
 
 
 def variant_name(model: str, differences: Mapping[str, Any], position: str | None) -> str:
-    """Return the name of a variant: ``performer · features=64 · rope``.
+    """Return the name of a variant: ``performer · features=64 · rope``, ``performer · edited``.
 
     Args:
         model: Name of the model.
@@ -245,7 +254,7 @@ def variant_name(model: str, differences: Mapping[str, Any], position: str | Non
         for option in differences
     ]
     parts = [
-        f"{last if short.count(last) == 1 else option}={short_value(value)}"
+        EDITED if option == EDITED else f"{last if short.count(last) == 1 else option}={short_value(value)}"
         for (option, value), last in zip(differences.items(), short, strict=True)
     ]
     return " · ".join([model, *parts, *filter(None, [position])])

@@ -14,7 +14,13 @@ class Variant(TypedDict):
     position: str | None
 
 
-class Code(TypedDict):
+class OwnCode(TypedDict, total=False):
+    """Texts of the modules of classes outside lra-bench and of edited modules of lra-bench, by module."""
+
+    sources: dict[str, str]
+
+
+class Code(OwnCode):
     """Version of the program that wrote the record; git fields are None outside a checkout."""
 
     version: str
@@ -50,8 +56,17 @@ class Environment(TypedDict):
     software: dict[str, Any]
 
 
-class Parameters(TypedDict):
-    """Numbers of trainable parameters; ``body`` excludes embeddings, position tables and head."""
+class CheckedParameters(TypedDict, total=False):
+    """Number of trainable parameters without a gradient; only of models with classes outside lra-bench."""
+
+    without_gradient: int
+
+
+class Parameters(CheckedParameters):
+    """Numbers of trainable parameters; ``body`` excludes embeddings, position tables and head.
+
+    A complex number counts as two.
+    """
 
     total: int
     body: int

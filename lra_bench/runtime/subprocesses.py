@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ first allocations, that happens at every step in one process and never in anothe
 """
 PARENT = "LRA_BENCH_PARENT"
 """Environment variable with the process id of the parent."""
+UNLISTED = "LRA_BENCH_IMPORT_PATH"
+"""Environment variable with a JSON list of the folders of the import path whose names contain its separator."""
 LAST_LINES = 20
 """Number of lines of a stack trace that are stored."""
 
@@ -30,13 +33,23 @@ FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, si
 def environment(folder: str | None = None) -> dict[str, str]:
     """Return the environment variables of a child process, which finds the same modules as this process.
 
-    The import path is ``folder``, if given, followed by that of this process. ``PYTHONSAFEPATH`` excludes the working
+    The import path is that of this process, followed by ``folder``, if given. ``PYTHONSAFEPATH`` excludes the working
     folder, so that the folder of a clone does not shadow an installed package. ``KEEPING_FREED`` is set unless this
     process has other values of these variables.
     """
-    path = [entry for entry in (folder, *sys.path) if entry]
-    path_list = os.pathsep.join(path)
-    return {**KEEPING_FREED, **os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": path_list, PARENT: str(os.getpid())}
+    path = [entry for entry in (*sys.path, folder) if entry]
+    variables = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": os.pathsep.join(entry for entry in path if os.pathsep not in entry),
+        UNLISTED: json.dumps([entry for entry in path if os.pathsep in entry]),
+        PARENT: str(os.getpid()),
+    }
+    return {**KEEPING_FREED, **os.environ, **variables}
+
+
+def complete_import_path() -> None:
+    """Add the folders to the import path that the parent could not pass in ``PYTHONPATH``."""
+    sys.path += [entry for entry in json.loads(os.environ.get(UNLISTED, "[]")) if entry not in sys.path]
 
 
 def memory_kills() -> int | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES, triangle
 from lra_bench.config.schema import Train
+from lra_bench.contracts import UserError
 from lra_bench.records.rate_search import HintedRate
 from lra_bench.runtime.hardware import Hardware
 
@@ -111,6 +112,11 @@ class Optimizer:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups = parameter_groups(model, train.lr, train.weight_decay, train.state_lr, train.decay_all, protocol_lr)
         self.wrapped = OPTIMIZERS[train.optimizer](groups, train.betas, train.eps)
+        if hardware.precision == "fp16" and any(parameter.is_complex() for parameter in self.parameters):
+            raise UserError(
+                "hardware.precision=fp16: does not support complex parameters; choose bf16 or fp32, or store "
+                "torch.view_as_real of the parameter"
+            )
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
     def backward(self, loss: Tensor) -> None:

@@ -154,7 +154,8 @@ class SortedBlocks(HeadMixer):
         with full_precision(x):
             mask = real[:, None, ..., None]
             sources = [part * mask.to(part.dtype) if partial else part for part in (k, v)]
-            blocks = x.unflatten(1, (-1, block))
+            # Under autocast the embedding of a continuous input, and with it x, is in 16 bits.
+            blocks = (x.float() if x.dtype.itemsize < 4 else x).unflatten(1, (-1, block))
             share = self.filled(self.sorting(blocks, sources[0], real.any(-1) if partial else None))
             keys, values = (self.brought(share, part) for part in sources)
         if partial:

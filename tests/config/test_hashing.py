@@ -1,5 +1,6 @@
 """The hash of a cell changes if and only if something changes that determines its results."""
 
+import json
 import re
 import sys
 from dataclasses import fields, replace
@@ -14,6 +15,7 @@ from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.schema import Embedding, Experts, Hybrid, OutputHead, ProductKeys
+from lra_bench.config.serialization import as_dict
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -26,6 +28,11 @@ def composed(*overrides):
 
 def key(config):
     return config_hash(config, "data")
+
+
+def completed(config):
+    """Return the options of a configuration with the defaults and revisions of its classes, as text."""
+    return json.dumps(effective(as_dict(config), ""), sort_keys=True)
 
 
 def with_mixer(**node):
@@ -57,7 +64,7 @@ def ideas(tmp_path):
 
 
 def variants(ideas, path, edit, name="idea"):
-    """Write a copy of a module and an edited copy under the same name; return the keys of a mixer of both."""
+    """Write a copy of a module and an edited copy under the same name; return what their classes declare."""
     text = absolute(path)
     changed = edit(text)
     assert changed != text
@@ -65,7 +72,7 @@ def variants(ideas, path, edit, name="idea"):
     found = []
     for each in (text, changed):
         ideas(name, each)
-        found.append(key(with_mixer(_target_=f"{name}.{kind}")))
+        found.append(completed(with_mixer(_target_=f"{name}.{kind}")))
     assert name not in sys.modules, "the class was imported, not read"
     return found
 
@@ -93,13 +100,13 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("edit", UNCHANGED.values(), ids=UNCHANGED)
-def test_edits_that_change_no_number_keep_the_key(ideas, edit):
+def test_edits_that_change_no_number_change_no_declaration(ideas, edit):
     before, after = variants(ideas, "linear/performer.py", edit)
     assert before == after
 
 
 @pytest.mark.parametrize("edit", CHANGED.values(), ids=CHANGED)
-def test_changed_defaults_and_revisions_change_the_key(ideas, edit):
+def test_changed_defaults_and_revisions_change_the_declaration(ideas, edit):
     before, after = variants(ideas, "linear/performer.py", edit)
     assert before != after
 
@@ -116,7 +123,7 @@ def test_defaults_and_revisions_of_a_base_class_are_covered(ideas):
         text.replace("MERGES", "RENAMED").replace("LOSSES, RENAMED", "LOSSES, MERGES as RENAMED"),
     ):
         ideas("base", each)
-        found.append(key(with_mixer(_target_="subclass.Mine")))
+        found.append(completed(with_mixer(_target_="subclass.Mine")))
     assert "base" not in sys.modules
     assert len(set(found[:4])) == 3, "the second and third revision are both that of one base class"
     assert found[4] == found[0]
@@ -133,12 +140,11 @@ def test_defaults_of_a_class_that_an_option_names_are_covered(ideas):
         with_mixer(_target_="merging.Mine", merge=merge)
         for merge in ("mine", {"name": "mine"}, {"_target_": "parts.Merge", "rounds": 3})
     )
-    before = key(by_name)
-    assert key(by_mapping) == key(explicit) == before
-    assert key(with_mixer(_target_="merging.Mine")) != before
+    before = completed(by_name)
+    assert completed(by_mapping) == before and key(by_name) == key(by_mapping) == key(explicit)
+    assert completed(with_mixer(_target_="merging.Mine")) != before
     ideas("parts", "class Merge:\n    def __init__(self, *, rounds=4): pass\n")
-    assert key(by_name) == key(by_mapping) != before
-    assert key(explicit) == before
+    assert completed(by_name) == completed(by_mapping) != before
 
 
 @pytest.mark.parametrize("option", ["merge", "head_losses"])

@@ -12,6 +12,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from lra_bench.build import load_class
+from lra_bench.checks.properties import (
+    changed_buffers,
+    memory_exponent,
+    valid,
+    with_more_padding,
+    with_other_later_tokens,
+    with_other_padding,
+)
+from lra_bench.checks.storage import exponents, largest_and_held
 from lra_bench.contracts import UserError
 from lra_bench.models.convolution.convolved import Convolved
 from lra_bench.models.convolution.hyena import Hyena
@@ -40,7 +49,6 @@ from tests.support.mixer_cases import (
     total,
     with_prefix,
 )
-from tests.support.storage_probe import exponents, largest_and_held
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
@@ -107,13 +115,11 @@ def test_equals_its_definition(name, causal, n, lengths, within):
 @cases_where(lambda spec: spec.padding != "none")
 def test_content_of_padding_has_no_effect(name, causal):
     mixer, n, lengths = make(name, causal=causal), 61, [61, 40, 1, 40, 1]
-    x = rows(5, n)
     garbage = torch.tensor([1.0, 1.0, 1.0, 1e6, 1e6])[:, None, None] * rows(5, n, seed=1)
-    dirty = torch.where(Padding.from_lengths(torch.tensor(lengths), n).valid[..., None], x, garbage)
-    dirty.requires_grad_()
-    y = zero_padding(run(mixer, dirty, lengths), lengths)
-    assert_close(y, zero_padding(run(mixer, zero_padding(x, lengths), lengths), lengths))
-    (gradient,) = torch.autograd.grad(y.square().sum(), dirty)
+    x = torch.where(valid(garbage, lengths), rows(5, n), garbage).requires_grad_()
+    y, clean = with_other_padding(partial(run, mixer), x, lengths, garbage)
+    assert_close(y, clean)
+    (gradient,) = torch.autograd.grad(y.square().sum(), x)
     assert gradient.isfinite().all()
     assert_close(gradient, zero_padding(gradient, lengths), 0)
 
@@ -121,12 +127,10 @@ def test_content_of_padding_has_no_effect(name, causal):
 @pytest.mark.one_in(3)
 @cases_where(lambda spec: spec.padding == "amount")
 def test_amount_of_padding_has_no_effect(name, causal):
-    mixer, x, lengths = make(name, causal=causal), rows(3, 50), [50, 33, 1]
-    unpadded, padded = run(mixer, x), zero_padding(run(mixer, x, lengths), lengths)
+    mixer, x = make(name, causal=causal), rows(3, 50)
     for more in (1, 7, 64):
-        longer = torch.cat((x, rows(3, more, seed=1)), 1)
-        assert_close(unpadded, run(mixer, longer, [50, 50, 50])[:, :50])
-        assert_close(padded, zero_padding(run(mixer, longer, lengths), lengths)[:, :50])
+        for lengths in (None, [50, 33, 1]):
+            assert_close(*with_more_padding(partial(run, mixer), x, lengths, rows(3, more, seed=1)))
 
 
 @every_case
@@ -137,9 +141,8 @@ def test_a_sequence_without_tokens_stays_finite(name, causal):
 @pytest.mark.parametrize("name", CAUSAL)
 @pytest.mark.parametrize("t", [15, 40])
 def test_later_tokens_have_no_effect(name, t):
-    mixer, x = make(name, causal=True), rows(2, 61)
-    changed = torch.cat((x[:, : t + 1], 30 * rows(2, 60 - t, seed=1)), 1)
-    assert_close(run(mixer, x)[:, : t + 1], run(mixer, changed)[:, : t + 1])
+    mixer = make(name, causal=True)
+    assert_close(*with_other_later_tokens(partial(run, mixer), rows(2, 61), t, 30 * rows(2, 61, seed=1)))
 
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if SPECS[name].memory])
@@ -298,9 +301,8 @@ def test_weights_and_buffers_determine_the_outputs(name, causal):
 @every_case
 def test_buffers_do_not_change_inside_forward(name, causal):
     mixer = make(name, causal=causal, dropout=0.1)
-    before = {key: value.clone() for key, value in mixer.named_buffers()}
-    run(mixer, rows(2, 61).requires_grad_()).sum().backward()
-    assert all(torch.equal(value, before[key]) for key, value in mixer.named_buffers())
+    step = lambda: run(mixer, rows(2, 61).requires_grad_()).sum().backward()  # noqa: E731
+    assert changed_buffers(mixer, step) == []
 
 
 @pytest.mark.one_in(6)
@@ -334,8 +336,8 @@ def test_memory_grows_as_declared(name, causal, dropout, padded):
 
     lengths = lengths_to_measure(name)
     found, sizes = exponents(at, lengths)
-    assert max(found) <= memory_exponent(SPECS[name]) + 0.1
-    if memory_exponent(SPECS[name]) == 1:
+    assert max(found) <= memory_exponent(SPECS[name].materialises, SPECS[name].growth) + 0.1
+    if memory_exponent(SPECS[name].materialises, SPECS[name].growth) == 1:
         # Bound on the elements, which a quadratic tensor exceeds even if it is split into eight parts.
         assert sizes[-1] <= 2 * lengths[-1] * max(WIDTH, HEADS * lengths[-1] * 3 // 32)
 
@@ -345,11 +347,6 @@ def lengths_to_measure(name):
     if name == "gru":
         return 256, 512
     return (512, 1024) if name == "lstm" or SPECS[name].growth >= 2 else (1024, 2048)
-
-
-def memory_exponent(spec):
-    """Return the growth exponent of memory: linear for fused scores of quadratic time, otherwise as declared."""
-    return spec.growth if spec.materialises in ("maps", "parameters") or spec.growth < 2 else 1
 
 
 class Rotated(Position):
@@ -448,7 +445,7 @@ def test_memory_grows_as_declared_with_every_position(name, encoding):
     longer = lengths_to_measure(name)[0]
     sizes = [largest_and_held(lambda n=n: at(n)) for n in (longer // 2, longer)]
     for short, long in zip(*sizes, strict=True):
-        assert long <= short * 2 ** (memory_exponent(SPECS[name]) + 0.1)
+        assert long <= short * 2 ** (memory_exponent(SPECS[name].materialises, SPECS[name].growth) + 0.1)
 
 
 @pytest.mark.one_in(4)

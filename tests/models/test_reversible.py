@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from lra_bench.checks.storage import Storages
 from lra_bench.contracts import UserError
 from lra_bench.profiling.flops import count_flops
 from lra_bench.profiling.synthetic import synthetic_batch
 from tests.support.mixer_cases import CASES, SPECS, context
 from tests.support.model_cases import batch_for, model, randomise, task
-from tests.support.storage_probe import LargestStorage
 
 SUPPORTED_MIXERS = sorted({name for name, _ in CASES if not SPECS[name].carries and SPECS[name].block == "core"})
 
@@ -183,9 +183,9 @@ class TestChunks:
         batch, sizes = batch_for(task(length=96), (96, 96, 96)), []
         for chunks in (1, 8):
             network = model(task(length=96), ff_width=1024, feed_forward_chunks=chunks)
-            with LargestStorage() as probe:
+            with Storages() as probe:
                 network(batch).logits.sum().backward()
-            sizes.append((probe.elements, stored_elements(network, batch)))
+            sizes.append((probe.largest, stored_elements(network, batch)))
         assert sizes[0][0] == 3 * 96 * 1024 == 8 * max(sizes[1][0], 3 * 12 * 1024)
         assert sizes[1][1] < sizes[0][1] / 4
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from lra_bench.contracts import Batch, UserError
+from lra_bench.checks.properties import read_in_parts
+from lra_bench.contracts import UserError
 from tests.support.mixer_cases import CASES, NODES, SPECS, make
 from tests.support.model_cases import batch_for, model, randomise, task
 
@@ -19,24 +20,12 @@ def network_of(mixer, position="none", **options):
     return randomise(model(SPEC, mixer, position, **{"depth": 3, **options}))
 
 
-def read(network, batch, parts):
-    """Return the hidden states of the batch, read in parts of these lengths, and the last memory."""
-    hidden, memory, start = [], None, 0
-    for length in parts:
-        part = Batch(torch.full_like(batch.lengths, length), batch.targets, batch.tokens[:, start : start + length])
-        x, memory = network.read(part, memory)
-        hidden.append(x)
-        start += length
-    assert start == batch.width
-    return torch.cat(hidden, 1), memory
-
-
 def check(network, tolerance=1e-9):
     batch = batch_for(SPEC, (24, 24))
     with torch.no_grad():
         whole = network.hidden(batch)
         for parts in ([1] * 24, [5, 1, 10, 8], [24]):
-            found, _ = read(network, batch, parts)
+            found, _ = read_in_parts(network, batch, parts)
             assert (found - whole).abs().max() < tolerance, parts
 
 
@@ -77,7 +66,7 @@ def test_a_short_window_forgets():
     """With a window of 3 tokens, keys and values of the last 3 tokens are stored, of each layer and head."""
     network = network_of("local", own={"window": 3})
     check(network)
-    _, memory = read(network, batch_for(SPEC, (24, 24)), [10, 14])
+    _, memory = read_in_parts(network, batch_for(SPEC, (24, 24)), [10, 14])
     assert [tuple(each.shape) for each in tree_leaves(memory["layers"])] == [(2, 2, 3, 8)] * 6
 
 

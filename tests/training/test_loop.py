@@ -45,7 +45,7 @@ class Toy(nn.Module):
     def __init__(self, dropout=0.3):
         super().__init__()
         self.table = nn.Embedding(5, 8)
-        self.drop = nn.Dropout(dropout)
+        self.drop: nn.Module = nn.Dropout(dropout)
         self.head = nn.Linear(8, 3)
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
         self.statistics_name = ""
@@ -61,9 +61,26 @@ class Toy(nn.Module):
         self.seen += statistics["tokens"]
 
 
-def toy(seed=0, **options):
+class ComplexToy(Toy):
+    """The classifier with a complex factor of each frequency of the mean, the natural form of a diagonal system."""
+
+    def __init__(self, dropout=0.3):
+        super().__init__(dropout)
+        self.drop = nn.Sequential(Spectrum(), self.drop)
+
+
+class Spectrum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factors = nn.Parameter(torch.randn(8, dtype=torch.complex64))
+
+    def forward(self, x):
+        return torch.fft.ifft(torch.fft.fft(x) * self.factors).real
+
+
+def toy(seed=0, kind=Toy, **options):
     torch.manual_seed(seed)
-    return Toy(**options)
+    return kind(**options)
 
 
 def fit(model, folder, stop_after=None, every_seconds=math.inf, hardware=CPU, floor=None, **changes):
@@ -87,21 +104,37 @@ def equal(left, right):
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
+@pytest.mark.parametrize("kind", [Toy, ComplexToy])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, optimizer):
-    uninterrupted = toy()
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, optimizer, kind):
+    uninterrupted = toy(kind=kind)
     expected, _ = fit(uninterrupted, tmp_path / "whole", optimizer=optimizer)
     torch.manual_seed(99)  # the result must not depend on the state of the generator
     with pytest.raises(KeyboardInterrupt):
-        fit(toy(), tmp_path / "cut", stop_after=8, every_seconds=0, optimizer=optimizer)
+        fit(toy(kind=kind), tmp_path / "cut", stop_after=8, every_seconds=0, optimizer=optimizer)
     torch.manual_seed(5)
-    resumed = toy(seed=3)
+    resumed = toy(seed=3, kind=kind)
     found, _ = fit(resumed, tmp_path / "cut", every_seconds=0, optimizer=optimizer)
     assert equal(weights(uninterrupted), weights(resumed))
     assert found.state.curve == expected.state.curve
     assert found.state.validations == expected.state.validations
     assert found.figures["final_weights_sha256"] == expected.figures["final_weights_sha256"]
     assert (tmp_path / "cut" / BEST).read_bytes() == (tmp_path / "whole" / BEST).read_bytes()
+
+
+def test_complex_parameters_are_trained_and_clipped(tmp_path):
+    model = toy(kind=ComplexToy)
+    before = weights(model)
+    result, _ = fit(model, tmp_path, clip=1e-3, optimizer="sgd", weight_decay=0.0, schedule="constant", steps=1)
+    changes = [(value - before[name]).abs() for name, value in weights(model).items() if name != "seen"]
+    assert (model.drop[0].factors.imag != before["drop.0.factors"].imag).any()
+    total = sum(change.square().sum() for change in changes).sqrt().item()
+    assert total <= RECIPE.lr * 1.001e-3 and result.state.curve[0][2] > 1e-3
+
+
+def test_complex_parameters_are_refused_in_fp16():
+    with pytest.raises(UserError, match=r"fp16: does not support complex parameters.*view_as_real"):
+        Optimizer(toy(kind=ComplexToy), RECIPE, replace(CPU, precision="fp16"))
 
 
 def test_times_and_throughput_match_a_simulated_clock(tmp_path, monkeypatch):

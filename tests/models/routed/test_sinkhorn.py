@@ -1,20 +1,34 @@
 """Sinkhorn attention: the soft permutation, sorted blocks, and equality with full attention."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.sinkhorn import sinkhorn
 from lra_bench.models.mixer import Padding
 from lra_bench.models.routed import sorted_blocks as module
 from tests.support.mixer_cases import dense_output, make, rows, run
-from tests.support.storage_probe import exponents
+from tests.support.model_cases import batch_for, model, task
 
 FORMS = ["sinkhorn", "sinkhorn_bilinear"]
 
 
 def scores(count, seed=0):
     return torch.randn(2, 3, count, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", [*FORMS, "sortcut"])
+def test_continuous_inputs_in_16_bits(name):
+    network = model(task(channels=3), name, "none").float()
+    batch = batch_for(task(channels=3))
+    batch = replace(batch, values=batch.values.float())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        half = network(batch).logits
+    with torch.no_grad():
+        assert (half - network(batch).logits).abs().max() < 0.05
 
 
 class TestNormalisation:

@@ -51,6 +51,11 @@ def test_read_examples_equal_written_examples(tmp_path_factory, tree_list, crlf,
     assert examples.targets.tolist() == [evaluate(tree) for tree in tree_list]
 
 
+def test_a_byte_order_mark_is_read_over(tmp_path):
+    for lines in (["\ufeffSource\tTarget", GOOD], [f"\ufeff{GOOD}"]):
+        assert read(table(tmp_path / "a.tsv", lines)).targets.tolist() == [4]
+
+
 def test_plain_and_gzipped_tables_are_equal_and_rows_limits_examples(tmp_path):
     plain = table(tmp_path / "a.tsv", ["Source\tTarget", *([GOOD, NESTED] * 700)])
     packed = tmp_path / "a.tsv.gz"

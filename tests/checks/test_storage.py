@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.storage_probe import exponents, largest_storage
+from lra_bench.checks.storage import exponents, largest_storage
 
 LENGTHS = (256, 512, 1024)
 

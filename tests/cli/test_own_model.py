@@ -1,0 +1,140 @@
+"""A model of the user outside the package: each mistake gives one sentence, and an edit is measured again."""
+
+import pytest
+
+from tests.support.command import TINY, Folder
+
+CODE = """from lra_bench.models.mixer import HeadMixer, MixerSpec
+
+
+class Other(HeadMixer):
+    spec = MixerSpec(family="own", paper="none")
+
+
+class Mine(HeadMixer):
+    spec = MixerSpec(family="own", paper="none")
+
+    def __init__(self, width, heads, *, scale: float = 1.0, **common):
+        super().__init__(width, heads, **common)
+        self.scale = scale
+
+    def attend(self, q, k, v, context):
+        return self.scale * q.sigmoid() * v
+"""
+MODEL = "# @package _global_\nmodel:\n  label: Mine\n  mixer: {_target_: mine.Mine}\n"
+FORWARD = "    def forward(self, x, context):\n        return {}\n\n    def attend"
+INIT = """    def __init__(self, width, heads, *, scale: float = 1.0, **common):
+        super().__init__(width, heads, **common)"""
+
+MISTAKES = {
+    "no package": (
+        {"yaml": ("# @package _global_\n", "")},
+        ["mine.yaml must begin with the line `# @package _global_`"],
+    ),
+    "no label": ({"yaml": ("  label: Mine\n", "")}, ["mine.yaml has no label; write `label: …`"]),
+    "no mixer": ({"yaml": ("  mixer: {_target_: mine.Mine}\n", "")}, ["defines neither model.mixer nor model.network"]),
+    "wrong class": ({"yaml": ("mine.Mine", "mine.Mnie")}, ["_target_=mine.Mnie", "mine defines Other, Mine"]),
+    "wrong value": (
+        {"code": ('"none")\n\n    def', '"none", causal="yes")\n\n    def')},
+        ["mine.Mine: causal='yes'", "choose exact, pseudo, none"],
+    ),
+    "no common": (
+        {"code": (INIT, "    def __init__(self, width, heads, *, scale=1.0):\n        super().__init__(width, heads)")},
+        ["the constructor of Mine does not accept layer, depth", "add **common to its parameters"],
+    ),
+    "one value": (
+        {"code": ("    def attend", FORWARD.format("x"))},
+        ["Mine.forward (mine.py, line 15)", "write `return y, context`"],
+    ),
+    "short output": (
+        {"code": ("    def attend", FORWARD.format("x[:, 1:], context"))},
+        ["Mine.forward (mine.py, line 15)", "y must have the shape of x"],
+    ),
+    "wrong shape": ({"code": ("* v\n", "* v.mean(2)\n")}, ["RuntimeError in mine.py, line 16: The size of tensor"]),
+    "undefined name": ({"code": ("* v\n", "* nothing\n")}, ["NameError in mine.py, line 16: name 'nothing'"]),
+    "constructor": ({"code": ("= scale\n", "= self.nothing\n")}, ["AttributeError in mine.py, line 13"]),
+    "leak": (
+        {"code": ("* v\n", "* v.mean(2, keepdim=True)\n")},
+        ["model (Mine): content of padding: outputs depend on the content of padding; exclude it by context.padding"],
+    ),
+    "nan": ({}, ["model.mixer.scale=nan: must be a number"]),
+    "hidden module": (
+        {"yaml": ("mine.Mine", "copy.Mine"), "name": ("mine.py", "copy.py")},
+        ["copy.py is hidden by the installed module copy", "rename the file"],
+    ),
+    "hidden import": (
+        {"code": ("from", "from yaml import own\nfrom"), "more": ("yaml.py", "own = 1\n")},
+        ["yaml.py is hidden by the installed module yaml", "rename the file"],
+    ),
+}
+
+
+def written(root, code=CODE, model=MODEL, name="mine.py"):
+    (root / "ideas" / "model").mkdir(parents=True)
+    (root / "ideas" / name).write_text(code)
+    (root / "ideas" / "model" / "mine.yaml").write_text(model)
+
+
+def command(*more, folder="ideas"):
+    return ["bench", *TINY, "tracker=none", "--config-dir", folder, "model=mine", *more]
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_in_a_model_gives_one_sentence_and_no_record(tmp_path, forks, case):
+    edits, words = MISTAKES[case]
+    code, model = CODE, MODEL
+    for kind, (before, after) in edits.items():
+        if kind == "code":
+            assert before in code
+            code = code.replace(before, after, 1)
+        elif kind == "yaml":
+            assert before in model
+            model = model.replace(before, after)
+    folder = Folder(tmp_path)
+    written(tmp_path, code, model, edits.get("name", ("", "mine.py"))[1])
+    if "more" in edits:
+        name, text = edits["more"]
+        (tmp_path / "ideas" / name).write_text(text)
+    done = forks.command(folder, *command(*(["model.mixer.scale=nan"] if case == "nan" else [])), check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    for word in words:
+        assert word in last, last
+    assert not folder.records()
+
+
+@pytest.mark.slow
+def test_an_edited_mixer_is_measured_again_and_its_record_keeps_the_code(tmp_path):
+    """The folder has a colon in its name, modules with names of libraries, and a model file with a byte order mark."""
+    folder = Folder(tmp_path)
+    written(tmp_path, model="\ufeff" + MODEL)
+    for name in ("datasets", "copy"):
+        (tmp_path / "ideas" / f"{name}.py").write_text("raise RuntimeError('this file is not the library')\n")
+    (tmp_path / "ideas").rename(tmp_path / "10:30:00")
+    profiled = "measure.speed_lengths=[32]"  # in another process, which imports the class as well
+    folder.run(*command(profiled, folder="10:30:00"))
+    first = folder.record()
+    assert first["status"] == "ok" and first["code"]["sources"] == {"mine": CODE}
+    assert first["parameters"]["without_gradient"] > 0 and first["speed"]
+    assert "done" in folder.run(*command(profiled, "--dry-run", folder="10:30:00")).stdout
+    edited = CODE.replace("q.sigmoid() * v", "v")
+    (tmp_path / "10:30:00" / "mine.py").write_text(edited)
+    folder.run(*command(profiled, folder="10:30:00"))
+    assert {record["code"]["sources"]["mine"] for record in folder.records()} == {CODE, edited}
+    assert len({record["key"]["hash"] for record in folder.records()}) == 2
+
+
+def test_check_prints_one_line_per_property(tmp_path, forks):
+    folder = Folder(tmp_path)
+    written(tmp_path)
+    done = forks.command(folder, "check", "--config-dir", "ideas", "model=mine", "protocol=smoke")
+    lines = done.stdout.splitlines()
+    assert "ok      content of padding" in lines and len(lines) > 10
+    (tmp_path / "ideas" / "mine.py").write_text(CODE.replace("* v", "* v.mean(0, keepdim=True)"))
+    done = forks.command(folder, "check", "--config-dir", "ideas", "model=mine", "protocol=smoke", check=False)
+    assert done.returncode == 1
+    assert (
+        "wrong   batch: outputs of a row depend on other rows of the batch; compute each row by itself" in done.stdout
+    )
