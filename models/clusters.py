@@ -56,6 +56,7 @@ class AdaptiveEmbedding(nn.Module):
         order: Token ids by frequency, as in ``token_ranks``.
     """
 
+    not_decayed = ("vectors",)
     ranks: Tensor
 
     def __init__(

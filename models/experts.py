@@ -44,6 +44,7 @@ class Experts(nn.Module):
     """
 
     loss_name: ClassVar[str] = "experts"
+    not_decayed = ("before_bias", "after_bias")
 
     def __init__(
         self,

@@ -38,6 +38,8 @@ class FactorisedEmbedding(nn.Module):
     embeddings; both factors have the same one.
     """
 
+    not_decayed = ("vectors",)
+
     def __init__(self, vocabulary: int, width: int, rank: int, scale: float) -> None:
         super().__init__()
         self.vectors, self.projection = product_factors(vocabulary, rank, width, scale)

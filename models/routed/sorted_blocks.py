@@ -50,6 +50,8 @@ class SortedBlocks(HeadMixer):
         UserError: If an option is out of range, or ``kv_heads`` differs from ``heads``.
     """
 
+    not_decayed = ("row_bias",)
+
     def __init__(
         self,
         width: int,
