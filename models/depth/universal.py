@@ -43,8 +43,9 @@ class Universal(Controller):
     with both). The initial w is zero. The default ``accumulated`` is that of Graves, y = Σ w_t h_t; the authors'
     code computes ``basic``, y_t = w_t h_t + (1 - w_t) y_(t-1), from y_0 = 0. The transition function is the
     feed-forward network of the block. The time signal is scaled like the position encoding.
-    Deviations from the authors' code: a token that reaches the last step uses the remainder there, so that its
-    weights sum to one; and the precedence error in ``act_basic`` (transformed*w + previous*1 - w) is not
+    Deviations from the authors' code: a token that has stopped keeps its state, as in the paper, where that code computes
+    further states for it, to which other tokens attend; a token that reaches the last step uses the remainder there, so
+    that its weights sum to one; and the precedence error in ``act_basic`` (transformed*w + previous*1 - w) is not
     reproduced.
 
     Args:

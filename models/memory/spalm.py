@@ -31,7 +31,9 @@ class Spalm(Retrieval):
 
     Deviations from the paper: by default the retriever is a shallower network of the same kind, trained for a few
     steps; the datastore is a random sample of the training split; the short memory is that of the backbone, if it has
-    one; if examples have one target, the same formula applies to pooled features and labels.
+    one; the output layer has its own weights, where the paper's are those of the input embeddings (as with
+    ``backbone.embedding.tied``, which this system does not support); if examples have one target, the same formula
+    applies to pooled features and labels.
 
     Args:
         retriever: Key of the record whose weights are those of the retriever, the path of the record's file between

@@ -20,7 +20,11 @@ from tests.support.model_cases import initial_model, node_file
 
 FILE = Path(__file__).with_suffix(".json")
 COMMAND = "python -m tests.support.parameter_roles"
-OTHER = {"gate": ("tagging", {"gate": "gru"}), "short convolution": ("tagging", {"short_convolution": 3})}
+OTHER = {
+    "gate": ("tagging", {"gate": "gru"}),
+    "short convolution": ("tagging", {"short_convolution": 3}),
+    "weighted branches": ("tagging", {"own": {"merge": "weighted_branches"}, "feed_forward": False}),
+}
 SYSTEMS = [
     *sorted(option_files("model")),
     *(f"position={name}" for name in POSITIONS),
@@ -32,7 +36,8 @@ DECAYING = ("projection", "convolution")
 ROLES = {
     "bias": """Experts.before_bias Experts.after_bias DenseSynthesizer.row_bias FactorisedDenseSynthesizer.coarse_bias
         FactorisedDenseSynthesizer.fine_bias SinkhornAttention.row_bias SortCut.row_bias ETC.label_bias SLSTM.bias
-        TransformerXLPosition.content TransformerXLPosition.place B2S6.bias Mega.shifts MegaChunk.shifts""",
+        TransformerXLPosition.content TransformerXLPosition.place B2S6.bias Mega.shifts MegaChunk.shifts
+        WeightedBranches.before_bias WeightedBranches.after_bias""",
     "gain": """RFA.scale GatedRFA.scale Hyena.skip Mega.scales MegaChunk.scales TimeMix.bonus""",
     "embedding": """BPTransformer.types ETC.labels GlobalTokens.rows Luna.packed InducedSetAttention.points
         T5Position.table ShawPosition.table ConditionalPrior.task FactorisedEmbedding.vectors
@@ -53,7 +58,8 @@ ROLES = {
         LocalGaussian.centre_read LocalGaussian.width_read DenseSynthesizer.rows BlockDiagonal.weight SLSTM.recurrent
         SinkhornAttention.rows SortCut.rows B2S6.read B2S6.write Mamba.choice Mamba.step SignedMamba.choice
         SignedMamba.step S4.readout S4D.readout MovingAverage.spread MovingAverage.readout Experts.before Experts.after
-        FactorisedEmbedding.projection AdaptiveEmbedding.projections.* ProductKeyMemory.keys GRUGate.weight""",
+        FactorisedEmbedding.projection AdaptiveEmbedding.projections.* ProductKeyMemory.keys GRUGate.weight
+        WeightedBranches.outputs WeightedBranches.before WeightedBranches.after""",
 }
 """Roles of parameters of two or more dimensions that belong to classes of lra-bench, by class and name."""
 
@@ -70,6 +76,10 @@ REASONS = {
     "SLSTM.recurrent": "the authors' code decays parameters named weight only",
     "ImplicitFilters.": "the authors' code does not decay the network of the filters",
     "SharedByDirections.weight": "the authors' code counts it among the parameters of the state",
+    **dict.fromkeys(
+        ("MinGRU.input.weight", "MinLSTM.input.weight", "SignedMinGRU.input.weight"),
+        "the authors' code of minGRU decays no weights of gates and candidates",
+    ),
     "LowRank.": "the authors' code decays no map of low rank",
 }
 """Why weight decay does not apply to projections, by the start of their name."""
