@@ -97,6 +97,7 @@ class AdaptiveSoftmax(nn.Module):
     probabilities (..., V). The first softmax is over the tokens of the first cluster and the other clusters. A token of
     cluster i > 0 has the product of the probability of its cluster and that within the cluster, whose softmax has a
     linear map of hidden states projected to E / factor^i features, or of the hidden states if ``factor`` is None.
+    Code: facebookresearch/adaptive-softmax@2794322:utils/AdaptiveSoftMax.lua.
 
     Deviation from the paper: all log probabilities are computed, so that a score needs no other loss; this takes the
     time of an ordinary softmax.

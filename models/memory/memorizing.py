@@ -39,7 +39,7 @@ class Memorizing(SegmentMixer):
     Deviations from the authors' code: with ``qk_norm`` the factor of the inner products begins at √D, there at 1, and may
     become negative, there its absolute value is used; a token attends to itself, to the tokens before it in its segment
     and to C tokens before the segment, there to exactly W tokens before it and not to itself; the layer with memory has
-    the position encoding too, which an option of that code removes there.
+    the position encoding too, there it has none.
 
     Args:
         width: Number of features E.
