@@ -31,8 +31,8 @@ class Experts(nn.Module):
     Code: tensorflow/mesh@da90793:mesh_tensorflow/transformer/moe.py (Switch Transformer).
 
     Deviations from the papers: experts have no capacity, so no token is left out; the second expert is always used; the
-    noise of the router is that of the Switch Transformer, uniform and without learned scale, and Shazeer et al.'s losses
-    of importance and load are replaced by the balance loss; a sequence is a group of tokens, unlike in GShard.
+    noise of the router is that of the Switch Transformer, uniform and without learned scale, and Shazeer et al.'s
+    losses of importance and load are replaced by the balance loss; a sequence is a group of tokens, unlike in GShard.
 
     Raises ``UserError`` if an option is out of range.
 

@@ -42,8 +42,10 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
 
     The hash covers all options of the sections task, model, position, backbone and train, with the defaults of the
     schema and of the constructors of the classes that they name; the revisions of these classes and of the training
-    code; and ``fingerprint``, the fingerprint of the task's data. With weight decay of a part of the parameters it covers
-    which parameters of these classes have none. Seed, labels, paths, tracker, launcher and hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the learning rate.
+    code; and ``fingerprint``, the fingerprint of the task's data. If weight decay applies to a part of the parameters,
+    it also covers the names of parameters to which these classes do not apply it. Seed, labels, paths, tracker,
+    launcher and hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead
+    of the learning rate.
     Raises ``UserError`` if a class can be neither parsed nor imported.
     """
     values = as_dict(config)

@@ -195,10 +195,14 @@ class Spalm(Retrieval):
 
 
 def _output_layer(network: SequenceModel) -> nn.Linear:
-    """Return the linear layer that computes the logits."""
-    last = [module for module in network.head.modules() if isinstance(module, nn.Linear)][-1]
-    assert last.out_features == network.spec.classes
-    return last
+    """Return the linear layer that computes the logits. Raises ``UserError`` if the output head has none."""
+    layers = [module for module in network.head.modules() if isinstance(module, nn.Linear)]
+    if not layers or layers[-1].out_features != network.spec.classes:
+        raise UserError(
+            "model.retrieval: SPALM needs an output layer with a weight for each class; leave out "
+            "backbone.embedding.tied and backbone.output.kind"
+        )
+    return layers[-1]
 
 
 def _later_in_the_same(examples: Tensor, positions: Tensor, places: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

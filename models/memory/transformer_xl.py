@@ -28,8 +28,8 @@ class TransformerXL(SegmentMixer):
     with the weights of the time when they were stored; gradients flow across the segments of a batch unless ``detach``
     is ``segment``; inside a segment attention is bidirectional if the model is.
 
-    Deviations from the authors' code: projections begin Xavier-uniform, there with a deviation of 0.02; the sinusoids have
-    no dropout.
+    Deviations from the authors' code: projections begin Xavier-uniform, there with a deviation of 0.02; the sinusoids
+    have no dropout.
     """
 
     spec = MixerSpec(

@@ -44,8 +44,8 @@ ROLES = {
         AdaptiveEmbedding.vectors.* ProductKeyMemory.values""",
     "state": """MovingAverage.amount MovingAverage.damping RandomSynthesizer.scores FactorisedRandomSynthesizer.left
         FactorisedRandomSynthesizer.right ConditionalPrior.blocks Differential.for_queries Differential.for_keys
-        LongConv.kernel S4.frequency S4.input S4.log_decay S4.low_rank S4D.frequency S4D.input S4D.log_decay DSS.log_step
-        DSS.readout Mamba.log_rate SignedMamba.log_rate LogLinearMamba2.level_scale B2S6.choice
+        LongConv.kernel S4.frequency S4.input S4.log_decay S4.low_rank S4D.frequency S4D.input S4D.log_decay
+        DSS.log_step DSS.readout Mamba.log_rate SignedMamba.log_rate LogLinearMamba2.level_scale B2S6.choice
         TimeMix.shares""",
     "convolution": """Hyena.short LightConvolution.kernel SGConv.pieces ShortConvolution.kernel ShortFilter.weight
         MemoryCompressed.compress_key MemoryCompressed.compress_value Nystromformer.filters Summaries.weight

@@ -1,4 +1,4 @@
-"""Files of kept weights: equal models have equal files, also if layers share tensors, here those of a position encoding."""
+"""Files of kept weights: equal models have equal files, also if layers share a position encoding."""
 
 import os
 import subprocess

@@ -151,3 +151,10 @@ def test_parts_have_the_hidden_states_of_the_whole_and_pass_on_both_networks_and
 def test_invalid_options_raise_user_error(options):
     with pytest.raises(UserError, match=rf"model\.retrieval\.{next(iter(options))}="):
         made("classification", **options)
+
+
+def test_tied_embeddings_leave_no_output_layer():
+    spec = KINDS["language_modeling"]
+    network = initial_model(spec, embedding={"rank": None, "cutoffs": None, "factor": 4, "tied": True})
+    with pytest.raises(UserError, match=r"SPALM needs an output layer .* leave out backbone\.embedding\.tied"):
+        Spalm(network=network, another=lambda **changes: initial_model(spec, **changes), spec=spec)
