@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class RandomSynthesizer(Synthesizer):
     """
 
     spec = replace(Synthesizer.spec, materialises="parameters")
-    not_decayed = ("scores",)
+    not_decayed: ClassVar[tuple[str, ...]] = ("scores",)
     scores: Tensor
 
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:

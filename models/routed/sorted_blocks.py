@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -50,7 +50,7 @@ class SortedBlocks(HeadMixer):
         UserError: If an option is out of range, or ``kv_heads`` differs from ``heads``.
     """
 
-    not_decayed = ("row_bias",)
+    not_decayed: ClassVar[tuple[str, ...]] = ("row_bias",)
 
     def __init__(
         self,
