@@ -142,6 +142,8 @@ def test_states_of_shared_layers_are_separate():
 def test_the_mixture_of_layers_is_a_weighted_mean(within):
     states, mix = [rows(2, 5, seed=seed) for seed in range(3)], LayerMix(2).double()
     close(mix(states), sum(states) / 3, within)
+    shares = randomise(mix).logits.softmax(0)
+    close(mix(states), sum(share * state for share, state in zip(shares, states, strict=True)), within)
     with torch.no_grad():
         mix.logits.copy_(torch.tensor([-1e9, -1e9, 0.0]))
     assert torch.equal(mix(states), states[2])
