@@ -151,13 +151,13 @@ UNDECAYED = {
 @pytest.mark.parametrize("edit", UNDECAYED)
 def test_parameters_without_weight_decay_are_covered_if_others_have_it(ideas, edit, train):
     text = absolute("linear/performer.py")
-    found = set()
+    keys = set()
     for each in (text, UNDECAYED[edit](text)):
         ideas("idea", each)
         config = with_mixer(_target_="idea.Performer")
-        found.add(key(replace(config, train=replace(config.train, **train))))
+        keys.add(key(replace(config, train=replace(config.train, **train))))
     assert "idea" not in sys.modules, "the class was imported, not read"
-    assert len(found) == (2 if edit == "class" and train == {"weight_decay": 0.1} else 1)
+    assert len(keys) == (2 if edit == "class" and train == {"weight_decay": 0.1} else 1)
 
 
 @pytest.mark.parametrize("option", [{"experts": Experts(count=2)}, {"embedding": Embedding(rank=2)}], ids=str)

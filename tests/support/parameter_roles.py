@@ -141,7 +141,7 @@ def role(name, module, parameter):
 
 def rows(systems):
     """Return role, whether weight decay applies and the reason of a difference by system and parameter."""
-    found = {}
+    result = {}
     for system in systems:
         network = built(system)
         groups = parameter_groups(network, 1.0, 1.0)
@@ -150,8 +150,8 @@ def rows(systems):
             kind, decays = role(name, module, parameter), id(parameter) in decayed
             reason = next((text for start, text in REASONS.items() if name.startswith(start)), "")
             row = f"{kind}, {'decays' if decays else 'does not decay'}"
-            found[system, name] = row if decays == (kind in DECAYING) else f"{row}: {reason}"
-    return found
+            result[system, name] = row if decays == (kind in DECAYING) else f"{row}: {reason}"
+    return result
 
 
 def stored():

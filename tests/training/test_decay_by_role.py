@@ -60,6 +60,6 @@ def test_listed_parameters_exist():
     for module in (module for system in SYSTEMS for module in built(system).modules()):
         names = getattr(module, "not_decayed", ())
         listed |= {(type(module), each) for each in names}
-        found = [f"{name}." for name, parameter in module.named_parameters() if parameter.dim() > 1]
-        existing |= {(type(module), each) for each in names if any(name.startswith(f"{each}.") for name in found)}
+        inside = [f"{name}." for name, parameter in module.named_parameters() if parameter.dim() > 1]
+        existing |= {(type(module), each) for each in names if any(name.startswith(f"{each}.") for name in inside)}
     assert listed - existing == set()
