@@ -83,7 +83,7 @@ position encodings, one for options of the backbone, and below each table a list
 | --- | --- | --- |
 | `model=` | key of the system, with a link to its implementation | `conf/model` |
 | paper | paper that defines the system | `spec` of its class |
-| authors' code | repository, commit and file of its authors, if such code was found | `code` in `spec`; of options, their docstring |
+| authors' code | repository, commit and file of its authors, if such code was found | `code` in `spec`, or docstring |
 | position | position encoding with which it is run: its own, or that of the recipe if it supports it | `conf/model` |
 | compared with | what a test compares it with, largest accepted absolute difference, the test | marker `agrees` |
 
