@@ -44,8 +44,11 @@ class AdaptiveEmbedding(nn.Module):
     """Embeddings of tokens whose widths decrease with the frequency of the tokens.
 
     Baevski, Auli 2018, arXiv 1809.10853. Token ids (B, N) -> (B, N, E). Tokens of cluster i, from 0, have vectors of
-    E / factor^i features, which a linear map without bias of the cluster projects to E. Deviation from the paper: the
-    products are computed for the whole vocabulary, O(V E²) time per batch.
+    E / factor^i features, which a linear map without bias of the cluster projects to E.
+    Code: facebookresearch/fairseq@3d262bb:fairseq/modules/adaptive_input.py.
+
+    Deviations from the authors' code: the products are computed for the whole vocabulary, O(V E²) time per batch; both
+    factors have the same initial deviation.
 
     Args:
         vocabulary: Number of token ids V.
@@ -56,6 +59,7 @@ class AdaptiveEmbedding(nn.Module):
         order: Token ids by frequency, as in ``token_ranks``.
     """
 
+    not_decayed = ("vectors",)
     ranks: Tensor
 
     def __init__(
@@ -93,6 +97,8 @@ class AdaptiveSoftmax(nn.Module):
     probabilities (..., V). The first softmax is over the tokens of the first cluster and the other clusters. A token of
     cluster i > 0 has the product of the probability of its cluster and that within the cluster, whose softmax has a
     linear map of hidden states projected to E / factor^i features, or of the hidden states if ``factor`` is None.
+    Code: facebookresearch/adaptive-softmax@2794322:utils/AdaptiveSoftMax.lua.
+
     Deviation from the paper: all log probabilities are computed, so that a score needs no other loss; this takes the
     time of an ordinary softmax.
 

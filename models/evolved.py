@@ -57,8 +57,14 @@ class EvolvedBlock(Block):
     """Residual block of a gated linear unit, ``Convolutions``, the mixer and the feed-forward network.
 
     So, Liang, Le 2019, arXiv 1901.11117 (the encoder's block). Prefix positions pass the convolutions unchanged. All
-    four branches have a norm, dropout and a residual sum as in ``Block``. Deviation from the paper: the causal form is
-    this block with causal convolutions, not the block of the paper's decoder.
+    four branches have a norm, dropout and a residual sum as in ``Block``.
+    Code: tensorflow/tensor2tensor@bafdc1b:tensor2tensor/models/evolved_transformer.py.
+
+    Deviation from the paper: the causal form is this block with causal convolutions, not the block of the paper's
+    decoder.
+
+    Deviations from the authors' code: the two parallel layers have no dropout; weights are initialised as in the
+    rest of this package.
 
     Args:
         mixer: Token mixer.

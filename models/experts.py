@@ -28,8 +28,13 @@ class Experts(nn.Module):
     for every sequence, over the positions that are not padding, and averaged over sequences, so that they do not depend
     on how a batch is divided among ranks.
 
-    Deviations from the papers: experts have no capacity, so no token is left out; the second expert is always used.
-    Deviation from GShard: a sequence is a group of tokens. Raises ``UserError`` if an option is out of range.
+    Code: tensorflow/mesh@da90793:mesh_tensorflow/transformer/moe.py (Switch Transformer).
+
+    Deviations from the papers: experts have no capacity, so no token is left out; the second expert is always used; the
+    noise of the router is that of the Switch Transformer, uniform and without learned scale, and Shazeer et al.'s
+    losses of importance and load are replaced by the balance loss; a sequence is a group of tokens, unlike in GShard.
+
+    Raises ``UserError`` if an option is out of range.
 
     Args:
         width: Number of features E.
@@ -44,6 +49,7 @@ class Experts(nn.Module):
     """
 
     loss_name: ClassVar[str] = "experts"
+    not_decayed = ("before_bias", "after_bias")
 
     def __init__(
         self,

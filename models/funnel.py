@@ -18,7 +18,9 @@ def pool_pairs(x: Tensor, context: Context) -> tuple[Tensor, Context]:
 
     Dai et al. 2020, arXiv 2006.03236 (Funnel-Transformer). Padding has no effect: the mean of a pair is that of its
     real tokens. The P prefix positions are left as they are. A pair has the position of its first token, and no place
-    on a grid. Deviation from the paper: keys and values are pooled as well as queries.
+    on a grid. Code: laiguokun/Funnel-Transformer@1085523:pytorch/modeling.py.
+
+    Deviation from the paper: keys and values are pooled as well as queries.
     """
     prefix, padding = context.prefix, context.padding
     tokens = x[:, prefix:]

@@ -12,8 +12,10 @@ class LayerMix(nn.Module):
     """Sum of the hidden states of the embedding and of all layers with softmax weights.
 
     Bapna et al. 2018, arXiv 1808.07561 (transparent attention). States (B, N, E) of ``depth`` + 1 places -> (B, N, E).
-    Initially the weights are equal. Deviation from the paper: its decoder has one such sum per layer; here there is no
-    decoder, and the output head receives one.
+    Initially the weights are equal.
+
+    Deviation from the paper: its decoder has one such sum per layer; here there is no decoder, and the output head
+    receives one.
     """
 
     def __init__(self, depth: int) -> None:

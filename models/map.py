@@ -49,6 +49,9 @@ The systems share these files:
 | --- | --- | --- | --- | --- | --- | --- |
 """
 
+AROUND = {"controller": "spec", "retrieval": "source"}
+"""Nodes of a model file that name the class of the system around its mixer, with the attribute of its source."""
+
 
 def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
     """Return key, label, class and declared capabilities of every built-in model, sorted by family."""
@@ -59,9 +62,10 @@ def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
             node = model.get("mixer") or model["network"]
             system = load_class(node["_target_"], nn.Module, "model")
             capability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
-            if controller := model.get("controller"):
-                system = load_class(controller["_target_"], nn.Module, "model.controller")
-                capability = capability.sourced(system.spec)  # type: ignore[attr-defined]
+            for around, attribute in AROUND.items():
+                if node := model.get(around):
+                    system = load_class(node["_target_"], nn.Module, f"model.{around}")
+                    capability = capability.sourced(getattr(system, attribute))
             if source := model.get("source"):
                 capability = replace(capability, **{"code": None, **source})
             found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, capability))

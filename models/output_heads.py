@@ -21,7 +21,9 @@ class MixtureOfSoftmaxes(nn.Module):
 
     Yang et al. 2017, arXiv 1711.03953. Hidden states (..., E) -> log probabilities (..., V): the logarithm of
     Σ_k π_k softmax(C tanh(W_k h) + b), with weights π = softmax(W h). O(K V) memory per token. The matrix of log
-    probabilities can have a higher rank than E.
+    probabilities can have a higher rank than E. Code: zihangdai/mos@a7e60f5:model.py.
+
+    Deviation from the authors' code: the maps of hidden states have no dropout.
 
     Args:
         width: Number of features E.
@@ -46,8 +48,10 @@ class MixtureOfSoftmaxes(nn.Module):
 class TiedOutput(nn.Module):
     """Logits that are inner products with the input embeddings, divided by √E: (..., E) to (..., V).
 
-    Press, Wolf 2016, arXiv 1608.05859, with the scale of T5 (Raffel et al. 2019, arXiv 1910.10683). The embedding is
-    not a child of this module, because its parameters are those of the input.
+    Press, Wolf 2016, arXiv 1608.05859. The embedding is not a child of this module, because its parameters are those of
+    the input.
+
+    Deviation from the paper: inner products are divided by √E, as in T5 (Raffel et al. 2019, arXiv 1910.10683).
     """
 
     def __init__(self, embedding: EmbeddingTable) -> None:

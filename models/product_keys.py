@@ -20,9 +20,12 @@ class ProductKeyMemory(nn.Module):
     of ``keys`` vectors, so there are keys² keys and values. For every head, the ``top_k`` best half-keys of each set
     give top_k² sums, of which the ``top_k`` largest are those of all keys² keys. The values of these keys are summed
     with softmax weights, over all heads. O(heads (keys E + top_k² + top_k E)) time per token.
+    Code: facebookresearch/XLM@cccf13b:xlm/model/memory/memory.py.
 
     Deviations from the paper: queries are normalised by LayerNorm, because statistics of a batch would pass on later
-    tokens; the gradients of the values are dense. Raises ``UserError`` if an option is out of range.
+    tokens; the gradients of the values are dense.
+
+    Raises ``UserError`` if an option is out of range.
 
     Args:
         width: Number of features E; even.

@@ -32,6 +32,9 @@ class ReZero(Scalars):
     """Multiply a branch by a learned scalar, initially 0: x + α F(x).
 
     Bachlechner et al. 2020, arXiv 2003.04887. Shapes are those of the branch. The scalar has no weight decay.
+    Code: majumderb/rezero@ff28a73:rezero/transformer/rztx.py.
+
+    Deviation from the authors' code: each branch has its own scalar; there both of a block share one.
     """
 
     optimizer_hints: ClassVar[Mapping[str, Mapping[str, float]]] = {"scale": {"weight_decay": 0.0}}
@@ -49,6 +52,8 @@ class Fixup(Scalars):
     """Learned scalars around a branch: s F(x + b) + c, initially F(x).
 
     Zhang et al. 2019, arXiv 1901.09321. ``initialise_fixup`` initialises the branch. The scalars have no weight decay.
+    Code: hongyi-zhang/Fixup@be6a85a:fairseq/fairseq/models/transformer_zero.py.
+
     Deviations from the paper: scalar biases inside of a branch are left out, because its linear layers have biases, and
     the output head is not initialised with zeros.
     """

@@ -35,8 +35,12 @@ class FactorisedEmbedding(nn.Module):
     """Embeddings of tokens that are a product of two matrices, (V, r) and (r, E).
 
     Lan et al. 2019, arXiv 1909.11942. Token ids (B, N) -> (B, N, E). ``scale`` is the standard deviation of the initial
-    embeddings; both factors have the same one.
+    embeddings; both factors have the same one. Code: google-research/albert@c21d8a3:modeling.py.
+
+    Deviation from the authors' code: the second factor has no bias, and position embeddings are not factorised.
     """
+
+    not_decayed = ("vectors",)
 
     def __init__(self, vocabulary: int, width: int, rank: int, scale: float) -> None:
         super().__init__()

@@ -20,6 +20,9 @@ REVISION = "revision"
 NAMED_CLASSES = "named_classes"
 """Class attribute: for each option that selects a class by name, the dotted paths of the classes by name."""
 
+NOT_DECAYED = "not_decayed"
+"""Class attribute: names of parameters without weight decay, see ``training.optimizer.parameter_groups``."""
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -29,14 +32,16 @@ class Declared:
         defaults: Default of each constructor argument that has one, those passed on to base classes included.
         revisions: Each ``revision`` above 1 that the class or one of its bases sets, in method resolution order.
         named: For each option that selects a class by name, the dotted paths of the classes by name.
+        not_decayed: Names of the parameters without weight decay.
     """
 
     defaults: Mapping[str, Any]
     revisions: Sequence[Any]
     named: Mapping[str, Mapping[str, str]]
+    not_decayed: Sequence[str]
 
 
-def effective(node: Any, option: str) -> Any:
+def effective(node: Any, option: str, decays: bool = False) -> Any:
     """Return a part of a configuration with the defaults of all classes that it names, as plain values.
 
     A mapping with ``_target_`` is completed with the defaults of the constructor and with the class's revisions, as
@@ -46,6 +51,7 @@ def effective(node: Any, option: str) -> Any:
     Args:
         node: The part of the configuration.
         option: Its option, for error messages.
+        decays: Whether to add the names of parameters without weight decay, as ``_not_decayed_``, for classes with any.
 
     Returns:
         The completed copy.
@@ -59,9 +65,11 @@ def effective(node: Any, option: str) -> Any:
             found = declared(str(target), option)
             values = {**found.defaults, **values, "_revisions_": found.revisions}
             values |= {name: _selected(values.get(name), known) for name, known in found.named.items()}
-        return {name: effective(value, f"{option}.{name}") for name, value in values.items()}
+            if decays and found.not_decayed:
+                values["_not_decayed_"] = found.not_decayed
+        return {name: effective(value, f"{option}.{name}", decays) for name, value in values.items()}
     if isinstance(node, list | tuple):
-        return [effective(entry, option) for entry in node]
+        return [effective(entry, option, decays) for entry in node]
     if isinstance(node, float) and node.is_integer():
         return int(node)
     if node is None or isinstance(node, bool | int | float | str):
@@ -127,11 +135,15 @@ def _read(classes: Sequence[StaticClass]) -> Declared:
         if arguments.kwarg is None:
             break
     revisions = [each.value(assigned) for each in classes if (assigned := each.assigned(REVISION)) is not None]
-    named = (each.value(assigned) for each in classes if (assigned := each.assigned(NAMED_CLASSES)) is not None)
+    named, not_decayed = (
+        [each.value(assigned) for each in classes if (assigned := each.assigned(attribute)) is not None]
+        for attribute in (NAMED_CLASSES, NOT_DECAYED)
+    )
     return Declared(
         {name: default for name, default in parameters.items() if default is not inspect.Parameter.empty},
         [revision for revision in revisions if revision != 1],
-        next(named, {}),
+        named[0] if named else {},
+        not_decayed[0] if not_decayed else [],
     )
 
 
@@ -150,4 +162,6 @@ def _parameters(arguments: ast.arguments) -> Iterator[tuple[str, Any]]:
 def _imported(found: type) -> Declared:
     """Return the declaration of an imported class."""
     revisions = [vars(base)[REVISION] for base in found.__mro__ if vars(base).get(REVISION, 1) != 1]
-    return Declared(default_options(found), revisions, getattr(found, NAMED_CLASSES, {}))
+    return Declared(
+        default_options(found), revisions, getattr(found, NAMED_CLASSES, {}), getattr(found, NOT_DECAYED, [])
+    )

@@ -26,6 +26,9 @@ NOT_HASHED = (
     ("backbone", "position"),
 )
 
+BY_ROLE = {"experts": ("count",), "embedding": ("rank", "cutoffs")}
+"""Options of the backbone whose classes have a list ``not_decayed``, with those that select the classes."""
+
 OFF: dict[tuple[str, str], Any] = {
     ("backbone", "controller"): None,
     **{("backbone", name): value for name, value in effective(asdict(Backbone()), "").items() if name in ADDED},
@@ -41,12 +44,14 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     The hash covers all options of the sections task, model, position, backbone and train, with the defaults of the
     schema and of the constructors of the classes that they name; the revisions of these classes and of the training
     code; the source code of classes outside lra-bench and of edited classes of lra-bench, without comments; and
-    ``fingerprint``, the fingerprint of the task's data. Seed, labels, paths, tracker, launcher and hardware
-    are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the learning rate.
-    Raises ``UserError`` if a class can be neither parsed nor imported.
+    ``fingerprint``, the fingerprint of the task's data. If weight decay applies to a part of the parameters, it also
+    covers the names of parameters to which these classes do not apply it. Seed, labels, paths, tracker, launcher and
+    hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the
+    learning rate. Raises ``UserError`` if a class can be neither parsed nor imported.
     """
     values = as_dict(config)
-    covered: dict[str, Any] = {section: effective(values[section], section) for section in SECTIONS}
+    decays = config.train.weight_decay > 0 and not config.train.decay_all
+    covered: dict[str, Any] = {section: effective(values[section], section, decays) for section in SECTIONS}
     for section, option in NOT_HASHED:
         covered[section].pop(option, None)
     for (section, option), value in OFF.items():
@@ -54,6 +59,9 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
             del covered[section][option]
     if sources := source_digests(covered):
         covered["sources"] = sources
+    for option, selecting in BY_ROLE.items() if decays else ():
+        if any(covered["backbone"].get(option, {}).get(each) is not None for each in selecting):
+            covered["backbone"][option]["_by_role_"] = True
     if searches(config):
         covered["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
     if (search := hashed(config)) is not None:

@@ -159,14 +159,15 @@ class Train:
     """Options of training.
 
     ``optimizer`` and ``schedule`` are names in ``optimization.py``. ``state_lr`` replaces the maximum learning rate
-    that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``). With
-    ``decay_all`` weight decay also applies to biases, norms and embeddings. ``beta1_cycle: [high, low]`` replaces the
-    first of ``betas``: it falls from high to low during warm-up and rises to high again until the last step. ``order``
-    is ``shuffled`` or ``stream``: in language modelling, a stream reads documents in order in training and evaluation
-    and passes on the memory of the model; in other tasks, in which an example is a document, both are the same. In
-    language modelling ``window`` is the length of training windows in tokens, by default the training length of the
-    task, and validation uses the first ``validation_tokens`` of its split, by default all. ``stop_at`` ends training
-    early after three evaluations in a row with a validation skill above this value.
+    that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``).
+    ``weight_decay`` applies to weights of projections and convolutions, with ``decay_all`` also to biases, norms,
+    embeddings and learned states. ``beta1_cycle: [high, low]`` replaces the first of ``betas``: it falls from high to
+    low during warm-up and rises to high again until the last step. ``order`` is ``shuffled`` or ``stream``: in language
+    modelling, a stream reads documents in order in training and evaluation and passes on the memory of the model; in
+    other tasks, in which an example is a document, both are the same. In language modelling ``window`` is the length of
+    training windows in tokens, by default the training length of the task, and validation uses the first
+    ``validation_tokens`` of its split, by default all. ``stop_at`` ends training early after three evaluations in a row
+    with a validation skill above this value.
     """
 
     steps: int = 1000

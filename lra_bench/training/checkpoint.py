@@ -186,16 +186,14 @@ class Checkpoints:
 
         All ranks must call it.
         """
-        from safetensors.torch import save_file, save_model
+        from safetensors.torch import save_file
 
-        tensors = named_once(model) if self.group.sharded else {}
+        tensors = named_once(model)
         if not self.group.first:
             return ""
         with writing(self.folder / NEXT) as path:
-            if self.group.sharded:
-                save_file(dict(tensors), path)
-            else:
-                save_model(model, str(path))
+            # ``save_model`` would add the names of shared tensors in an order that differs from file to file.
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
             return checksum(path)
 
     def check_best(self) -> None:

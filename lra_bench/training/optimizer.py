@@ -32,8 +32,10 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Return the parameter groups of ``model``: parameters with equal learning rate and weight decay form a group.
 
-    ``weight_decay`` applies to parameters of at least two dimensions that are not embeddings; biases, norm scales and
-    embeddings are not decayed unless ``decay_all`` is true. A module overrides these defaults by its attribute
+    ``weight_decay`` applies to the weights of projections and convolutions: to parameters of at least two dimensions,
+    except embeddings and those that a class lists in its attribute ``not_decayed`` because they are biases, gains,
+    embeddings or learned states. A name in ``not_decayed`` may contain dots and includes the parameters below it. With
+    ``decay_all`` weight decay applies to all parameters. A module overrides these defaults by its attribute
     ``optimizer_hints``, a mapping from parameter names to ``lr``, ``lr_factor`` (a factor of the learning rate of the
     run, which ``lr`` overrides), ``max_lr`` (an upper bound on the learning rate, after the factor) and
     ``weight_decay``. ``state_lr``, if given, replaces every ``max_lr``.
@@ -43,25 +45,36 @@ def parameter_groups(
     """
     reference = lr if protocol_lr is None else protocol_lr
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    seen: set[int] = set()
+    kept, seen = _not_decayed(model), set[int]()
     for module in model.modules():
         hints: Mapping[str, Mapping[str, float]] = getattr(module, "optimizer_hints", {})
         for name, parameter in module.named_parameters(recurse=False):
             if id(parameter) in seen or not parameter.requires_grad:
                 continue
             seen.add(id(parameter))
-            decays = decay_all or (parameter.dim() >= 2 and not isinstance(module, nn.Embedding))
+            is_weight = parameter.dim() >= 2 and not isinstance(module, nn.Embedding) and id(parameter) not in kept
             hint = hints.get(name, {})
             most = math.inf if "max_lr" not in hint else hint["max_lr"] if state_lr is None else state_lr
             rate = float(hint.get("lr", min(reference * hint.get("lr_factor", 1.0), most)))
             # Without a hint the rate must be exactly lr.
             rate = lr if rate == reference else rate * (lr / reference)
-            rates = (rate, float(hint.get("weight_decay", weight_decay if decays else 0.0)))
+            rates = (rate, float(hint.get("weight_decay", weight_decay if decay_all or is_weight else 0.0)))
             groups.setdefault(rates, []).append(parameter)
     return [
         {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay}
         for (rate, decay), parameters in groups.items()
     ]
+
+
+def _not_decayed(model: nn.Module) -> set[int]:
+    """Return the ids of the parameters that classes list in ``not_decayed``."""
+    return {
+        id(parameter)
+        for module in model.modules()
+        for listed in getattr(module, "not_decayed", ())
+        for name, parameter in module.named_parameters()
+        if f"{name}.".startswith(f"{listed}.")
+    }
 
 
 def hinted_rates(

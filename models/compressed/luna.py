@@ -48,6 +48,7 @@ class Luna(HeadMixer):
         carries=("luna",),
     )
     revision: ClassVar[int] = 2
+    not_decayed = ("packed",)
 
     def __init__(self, width: int, heads: int, *, packed: int = 128, **common: Any) -> None:
         super().__init__(width, heads, **common)

@@ -81,6 +81,7 @@ class InducedSetAttention(Mixer):
         code="juho-lee/set_transformer@73432c6:modules.py",
     )
     revision: ClassVar[int] = 2
+    not_decayed = ("points",)
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class Hyena(Mixer):
         code="HazyResearch/safari@02220c6:src/models/sequence/hyena.py",
     )
     revision = 2
+    not_decayed = ("skip",)
 
     def __init__(
         self,

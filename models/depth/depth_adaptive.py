@@ -42,8 +42,9 @@ class DepthAdaptive(EarlyExit):
     Deviations from the paper: the network has no decoder, so the features of a label are those of the output head
     (pooled after the final norm); for pairs of documents, their mean. All layers share the head. ``sequence`` is
     refused for causal models, whose tokens would depend on later ones. Thresholds on the sum of q replace the argmax of
-    ``sequence`` and ``multinomial``, so that all classifiers have budgets. ``paths``, ``penalty``, ``exit_weight`` and
-    ``smoothing`` have values chosen for lra-bench. No code of the authors was found.
+    ``sequence`` and ``multinomial``, so that all classifiers have budgets. With ``training=mixed`` the loss contains
+    that of one more pass, through all layers. ``paths``, ``penalty``, ``exit_weight`` and ``smoothing`` have values
+    chosen for lra-bench. No code of the authors was found.
 
     Args:
         training: ``aligned`` or ``mixed``.

@@ -36,16 +36,18 @@ class Universal(Controller):
     steps, which has no gradient. In evaluation mode, sequences whose tokens have all stopped are no longer
     computed. O(steps) times the time and memory of the blocks; the steps end when all tokens have stopped.
 
-    Deviations from the paper: the default of ``halting_bias`` is -1 instead of 1, with which every token stops
-    after two steps at the start, and that of ``ponder_weight`` 0.001 instead of 0.01. The halting unit reads the
-    hidden states after a norm without weights, and learns at a tenth of the rate of the network: without both, all
-    tokens of ``task=listops protocol=quick`` stopped in the second step after 400 training steps (mean 2.00; 3.21
-    with both). The initial w is zero. The default ``accumulated`` is that of Graves, y = Σ w_t h_t; the authors'
-    code computes ``basic``, y_t = w_t h_t + (1 - w_t) y_(t-1), from y_0 = 0. The transition function is the
-    feed-forward network of the block. The time signal is scaled like the position encoding.
-    Deviations from the authors' code: a token that reaches the last step uses the remainder there, so that its
-    weights sum to one; and the precedence error in ``act_basic`` (transformed*w + previous*1 - w) is not
-    reproduced.
+    Deviations from the paper: the default of ``halting_bias`` is -1 instead of 1, with which every token stops after
+    two steps at the start, and that of ``ponder_weight`` 0.001 instead of 0.01. The halting unit reads the hidden
+    states after a norm without weights, and learns at a tenth of the rate of the network: without both, all tokens of
+    ``task=listops protocol=quick`` stopped in the second step after 400 training steps (mean 2.00; 3.21 with both). The
+    initial w is zero. The default ``accumulated`` is that of Graves, y = Σ w_t h_t; the authors' code computes
+    ``basic``, y_t = w_t h_t + (1 - w_t) y_(t-1), from y_0 = 0. The transition function is the feed-forward network of
+    the block. The time signal is scaled like the position encoding.
+
+    Deviations from the authors' code: a token that has stopped keeps its state, as in the paper, where that code
+    computes further states for it, to which other tokens attend; a token that reaches the last step uses the remainder
+    there, so that its weights sum to one; and the precedence error in ``act_basic`` (transformed*w + previous*1 - w) is
+    not reproduced.
 
     Args:
         steps: Largest number of steps T.

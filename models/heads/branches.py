@@ -20,8 +20,9 @@ class WeightedBranches(nn.Module):
     an output projection followed by a feed-forward network.
 
     Deviations from the paper: weights are a softmax, instead of being projected on the simplex after every step; they
-    are trained at the learning rate of the other parameters until the last step. Raises ``UserError`` if the hidden
-    width or the activation is wrong.
+    are trained at the learning rate of the other parameters until the last step.
+
+    Raises ``UserError`` if the hidden width or the activation is wrong.
 
     Args:
         heads: Number of heads H.
@@ -32,6 +33,7 @@ class WeightedBranches(nn.Module):
         kind: Activation of the networks.
     """
 
+    not_decayed = ("before_bias", "after_bias")
     revision: ClassVar[int] = 1
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
 

@@ -27,8 +27,12 @@ class PatternGuidance(HeadLoss):
     Tokens whose target is outside the sequence are excluded. The weight is constant for ``hold_steps`` steps and then
     decreases linearly to zero in ``decay_steps`` steps. O(H N^2) time, O(H N) memory, in chunks of queries.
 
-    Deviations: the mean is over tokens and the heads of a pattern, and not also over keys, so that one weight suits
-    every length (the authors' 100 corresponds to 2 at their 50 tokens). Patterns that need punctuation are omitted.
+    Deviations from the authors' code: the mean is over tokens and the heads of a pattern, and not also over keys, so
+    that one weight suits every length (their 100 corresponds to 2 at their 50 tokens); tokens whose target is outside
+    the sequence are excluded, there their weights are drawn to zero; padding is excluded; patterns come in another
+    order (there the next token before the previous one) and with other numbers of heads (there 0, 1, 1 and 4 of each);
+    the number of steps of the decay is fixed, there it lasts until the end of training. Patterns that need punctuation,
+    which that code lacks too, are omitted.
     """
 
     name = "pattern_guided"

@@ -23,8 +23,9 @@ class CosFormer(FeatureAttention):
     The causal form must not depend on the final length: queries before position M = ``distance``, by default
     ``max_length``, use M, those from M to 2M use 2M, and so on, so that weights are never negative.
 
-    Deviations from the authors' code: nothing is added to the normaliser; dropout is applied to outputs, because there
-    are no attention weights.
+    Deviations from the authors' code: M of the causal form is ``max_length`` and not the length of the sequence, so
+    that outputs of short sequences differ; M does not count padding; nothing is added to the normaliser; dropout is
+    applied to outputs, because there are no attention weights.
     """
 
     spec = MixerSpec(

@@ -47,6 +47,7 @@ class RFA(RandomFeatureMap):
         positions=("embed", "rotate"),
     )
     has_step_form = True
+    not_decayed = ("scale",)
     draws = "rfa"
     floor = 1e-3
 

@@ -34,7 +34,12 @@ class Memorizing(SegmentMixer):
 
     Deviations from the paper: the memory excludes the tokens of the local window; tokens whose memory is empty use
     local attention alone; inside a segment attention is bidirectional if the model is; gradients flow through the local
-    window across the segments of a batch unless ``detach`` is ``segment``; the gate begins at one half.
+    window across the segments of a batch unless ``detach`` is ``segment``.
+
+    Deviations from the authors' code: with ``qk_norm`` the factor of the inner products begins at √D, there at 1, and
+    may become negative, there its absolute value is used; a token attends to itself, to the tokens before it in its
+    segment and to C tokens before the segment, there to exactly W tokens before it and not to itself; the layer with
+    memory has the position encoding too, there it has none.
 
     Args:
         width: Number of features E.

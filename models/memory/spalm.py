@@ -31,7 +31,9 @@ class Spalm(Retrieval):
 
     Deviations from the paper: by default the retriever is a shallower network of the same kind, trained for a few
     steps; the datastore is a random sample of the training split; the short memory is that of the backbone, if it has
-    one; if examples have one target, the same formula applies to pooled features and labels.
+    one; the output layer has its own weights, where the paper's are those of the input embeddings (as with
+    ``backbone.embedding.tied``, which this system does not support); if examples have one target, the same formula
+    applies to pooled features and labels.
 
     Args:
         retriever: Key of the record whose weights are those of the retriever, the path of the record's file between
@@ -193,10 +195,14 @@ class Spalm(Retrieval):
 
 
 def _output_layer(network: SequenceModel) -> nn.Linear:
-    """Return the linear layer that computes the logits."""
-    last = [module for module in network.head.modules() if isinstance(module, nn.Linear)][-1]
-    assert last.out_features == network.spec.classes
-    return last
+    """Return the linear layer that computes the logits. Raises ``UserError`` if the output head has none."""
+    layers = [module for module in network.head.modules() if isinstance(module, nn.Linear)]
+    if not layers or layers[-1].out_features != network.spec.classes:
+        raise UserError(
+            "model.retrieval: SPALM needs an output layer with a weight for each class; leave out "
+            "backbone.embedding.tied and backbone.output.kind"
+        )
+    return layers[-1]
 
 
 def _later_in_the_same(examples: Tensor, positions: Tensor, places: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

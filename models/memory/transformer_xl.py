@@ -27,6 +27,9 @@ class TransformerXL(SegmentMixer):
     Deviations from the paper: the memory holds the inputs of the mixer, which with ``norm_place=pre`` are normalised
     with the weights of the time when they were stored; gradients flow across the segments of a batch unless ``detach``
     is ``segment``; inside a segment attention is bidirectional if the model is.
+
+    Deviations from the authors' code: projections begin Xavier-uniform, there with a deviation of 0.02; the sinusoids
+    have no dropout.
     """
 
     spec = MixerSpec(

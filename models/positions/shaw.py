@@ -26,6 +26,7 @@ class ShawPosition(Position):
     name = "shaw"
     code = "tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py"
     hooks = frozenset({"scores"})
+    not_decayed = ("table",)
 
     def __init__(self, width: int, heads: int, max_length: int, *, clip: int = 16, **common: Any) -> None:
         super().__init__(width, heads, max_length, **common)

@@ -28,6 +28,7 @@ class T5Position(Position):
     code = "tensorflow/mesh@da90793:mesh_tensorflow/transformer/transformer_layers.py"
     hooks = frozenset({"bias"})
     bounds: Tensor
+    not_decayed = ("table",)
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class TransformerXLPosition(Position):
     name = "transformer_xl"
     code = "kimiyoung/transformer-xl@44781ed:pytorch/mem_transformer.py"
     hooks = frozenset({"scores"})
+    not_decayed = ("content", "place")
 
     def __init__(self, width: int, heads: int, max_length: int, *, clamp: int | None = None, **common: Any) -> None:
         super().__init__(width, heads, max_length, **common)

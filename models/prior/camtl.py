@@ -46,6 +46,7 @@ class ConditionalPrior(AddedPrior):
         length="maximum",
         materialises="parameters",
     )
+    not_decayed = ("blocks", "task")
 
     def __init__(
         self, width: int, heads: int, *, blocks: int = 64, condition: Condition = "task", **common: Any

@@ -28,6 +28,7 @@ class FactorisedDenseSynthesizer(Synthesizer):
     """
 
     spec = replace(Synthesizer.spec, materialises="rows", code=None)
+    not_decayed = ("coarse_bias", "fine_bias")
 
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
         super().__init__(width, heads, mixture=mixture, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,7 @@ class RandomSynthesizer(Synthesizer):
     """
 
     spec = replace(Synthesizer.spec, materialises="parameters")
+    not_decayed: ClassVar[tuple[str, ...]] = ("scores",)
     scores: Tensor
 
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
@@ -81,6 +82,7 @@ class FixedRandomSynthesizer(RandomSynthesizer):
     """
 
     spec = replace(RandomSynthesizer.spec, stochastic=True, code=None)
+    not_decayed = ()
 
     def add_scores(self) -> None:
         """Add the fixed scores (H, N, N) of variance 1 / N, sampled from seed and layer."""

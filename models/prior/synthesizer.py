@@ -104,6 +104,8 @@ class DenseSynthesizer(StaticKeys):
     mixtures W₁ is separate from the projection of queries, which are its output there, before the ReLU.
     """
 
+    not_decayed = ("row_bias",)
+
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
         super().__init__(width, heads, mixture=mixture, **options)
         self.hidden = nn.Linear(width, heads * self.head_dim)
@@ -128,6 +130,8 @@ class FactorisedRandomSynthesizer(StaticKeys):
     O(N^2 D) time, O(N D) memory, O(H N r) parameters. Raises ``UserError`` if ``rank`` is below 1. The default rank is
     that of the paper.
     """
+
+    not_decayed = ("left", "right")
 
     def __init__(self, width: int, heads: int, *, rank: int = 8, mixture: str = "alone", **options: Any) -> None:
         super().__init__(width, heads, mixture=mixture, **options)

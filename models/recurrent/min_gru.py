@@ -20,8 +20,8 @@ class MinGRU(Scanned):
     (B, N, E). O(N E^2) time, O(N E) memory. g(a) is a + 0.5 for a ≥ 0 and σ(a) for a < 0, so that states are positive.
     Bidirectional form as in ``Recurrence``. Raises ``UserError`` if ``expansion`` is not positive.
 
-    Deviations from the paper: there is an output projection also with an expansion of 1; the gates have biases; there
-    is no convolution in front.
+    Deviations from the authors' code: states begin at zero, there optionally at a learned state; their
+    optional convolution in front of the block is ``backbone.short_convolution``.
 
     Args:
         width: Number of features E.
@@ -31,9 +31,15 @@ class MinGRU(Scanned):
     """
 
     spec = MixerSpec(
-        family="recurrent", paper="Were RNNs All We Needed?", arxiv="2410.01201", causal="exact", memory=True
+        family="recurrent",
+        paper="Were RNNs All We Needed?",
+        arxiv="2410.01201",
+        causal="exact",
+        memory=True,
+        code="BorealisAI/minRNNs@ff52e9d:models/minRNNs.py",
     )
     projections = 2
+    not_decayed = ("input.weight",)  # as in the authors' code
 
     def __init__(self, width: int, heads: int, *, expansion: float = 4 / 3, **common: Any) -> None:
         if expansion <= 0:

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..mixer import MixerSpec
 from .min_gru import MinGRU
 
 
@@ -18,11 +17,11 @@ class MinLSTM(MinGRU):
     h_t = f' h_(t−1) + i' g(W_h x_t), with f' = f / (f + i) and i' = i / (f + i) of two sigmoid gates f and i. Feng et
     al. 2024, arXiv 2410.01201. x (B, N, E) -> (B, N, E). O(N E^2) time, O(N E) memory. g, bidirectional form and
     deviations as in ``MinGRU``. ``expansion`` is 1 by default, which gives about as many parameters as attention.
+
+    Deviations from the authors' code: the biases of the forget gate begin at zero, there optionally at another number;
+    f and i are always divided by their sum, there optionally.
     """
 
-    spec = MixerSpec(
-        family="recurrent", paper="Were RNNs All We Needed?", arxiv="2410.01201", causal="exact", memory=True
-    )
     projections = 3
 
     def __init__(self, width: int, heads: int, *, expansion: float = 1.0, **common: Any) -> None:

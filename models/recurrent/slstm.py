@@ -56,6 +56,7 @@ class SLSTM(Recurrence):
         memory=True,
         code="NX-AI/xlstm@032a6fb:xlstm/blocks/slstm/layer.py",
     )
+    not_decayed = ("recurrent", "bias")  # as in the authors' code
 
     def __init__(
         self,

@@ -34,7 +34,8 @@ class NativeSparseAttention(HeadMixer):
 
     Deviations from the paper: summaries, blocks and window are smaller, for sequences of a few thousand tokens; the
     paper states neither width nor depth of the network that computes summaries; indices of the summaries of a block
-    count forwards from its begin, where those of equation 9 count backwards; the paper has the causal form only.
+    count forwards from its begin, where those of equation 9 count backwards; queries and keys of summaries have no
+    rotation, on which the paper is silent; the paper has the causal form only.
 
     Args:
         width: Number of features E.

@@ -22,6 +22,7 @@ class BilinearSinkhornAttention(SinkhornAttention):
     """
 
     spec = replace(SinkhornAttention.spec, length="any", full_config={"block": 1_000_000}, code=None)
+    not_decayed = ()
 
     def add_sorting(self) -> None:
         """Add no layers: blocks use the projections of tokens."""

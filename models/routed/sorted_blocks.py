@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +49,8 @@ class SortedBlocks(HeadMixer):
     Raises:
         UserError: If an option is out of range, or ``kv_heads`` differs from ``heads``.
     """
+
+    not_decayed: ClassVar[tuple[str, ...]] = ("row_bias",)
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ class BPTransformer(HeadMixer):
         growth=1.2,  # effective exponent of N log N between a few hundred and a few thousand tokens
     )
     separates_cls = True
+    not_decayed = ("types",)
 
     def __init__(self, width: int, heads: int, *, neighbours: int = 8, levels: int = 6, **common: Any) -> None:
         super().__init__(width, heads, **common)

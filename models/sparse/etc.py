@@ -64,6 +64,7 @@ class ETC(HeadMixer):
         full_config={"window": 1_000_000, "global_tokens": 0, "clip": 0},
     )
     separates_cls = True
+    not_decayed = ("labels", "label_bias")
 
     def __init__(
         self, width: int, heads: int, *, window: int = 48, global_tokens: int = 32, clip: int = 12, **common: Any

@@ -32,6 +32,7 @@ class GlobalTokens(HeadMixer):
         positions=("embed", "rotate"),
         full_config={"global_tokens": 1_000_000, "learned": False},
     )
+    not_decayed = ("rows",)
 
     def __init__(self, width: int, heads: int, *, global_tokens: int = 64, learned: bool = True, **common: Any) -> None:
         super().__init__(width, heads, **common)

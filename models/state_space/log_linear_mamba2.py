@@ -31,7 +31,8 @@ class LogLinearMamba2(Mamba2):
     Blocks are counted from the first token of a sequence, so that no state is passed from batch to batch.
 
     Deviations from the authors' code: there are as many λ as the longest expected sequence needs, where theirs has 15;
-    longer sequences use the last one for all larger blocks. The others as in ``Mamba2``.
+    longer sequences use the last one for all larger blocks; rates A are drawn uniformly from 1 to 16, where theirs are
+    1 to H. The others as in ``Mamba2``.
 
     Args:
         width: Number of features E.

@@ -62,6 +62,7 @@ class Mega(Mixer):
         materialises="rows",
     )
     revision: ClassVar[int] = 2
+    not_decayed = ("scales", "shifts", "average.amount", "average.damping")
     drops_output: ClassVar[bool] = True
 
     def __init__(

@@ -147,6 +147,37 @@ def test_defaults_of_a_class_that_an_option_names_are_covered(ideas):
     assert completed(by_name) == completed(by_mapping) != before
 
 
+UNDECAYED = {
+    "class": lambda text: text.replace("    draws =", "    not_decayed = ('scale',)\n    draws ="),
+    "no class": lambda text: text.replace("    draws =", "    not_decayed = ()\n    draws ="),
+}
+
+
+@pytest.mark.parametrize("train", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decay_all": True}], ids=str)
+@pytest.mark.parametrize("edit", UNDECAYED)
+def test_parameters_without_weight_decay_are_covered_if_others_have_it(ideas, edit, train):
+    text = absolute("linear/performer.py")
+    keys = set()
+    for each in (text, UNDECAYED[edit](text)):
+        ideas("idea", each)
+        config = with_mixer(_target_="idea.Performer")
+        keys.add(key(replace(config, train=replace(config.train, **train))))
+    assert "idea" not in sys.modules, "the class was imported, not read"
+    assert len(keys) == (2 if edit == "class" and train == {"weight_decay": 0.1} else 1)
+
+
+@pytest.mark.parametrize("option", [{"experts": Experts(count=2)}, {"embedding": Embedding(rank=2)}], ids=str)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_options_of_the_backbone_cover_parameters_without_weight_decay(monkeypatch, option, decay):
+    config = composed("task=listops", "model=performer")
+    config = replace(
+        config, train=replace(config.train, weight_decay=decay), backbone=replace(config.backbone, **option)
+    )
+    covered = key(config)
+    monkeypatch.setattr(hashing, "BY_ROLE", {})
+    assert (key(config) == covered) == (decay == 0)
+
+
 @pytest.mark.parametrize("option", ["merge", "head_losses"])
 def test_the_classes_that_options_of_head_mixers_name_are_completed(option):
     name = {"merge": "capsule_em", "head_losses": "disagreement"}[option]

@@ -27,9 +27,10 @@ def close(a, b, tolerance=1e-10):
     assert a.shape == b.shape and (a - b).abs().max().item() <= tolerance
 
 
+@pytest.mark.agrees("backbone.short_convolution", compared="a sum over neighbours", within=1e-12)
 @pytest.mark.parametrize(("size", "causal"), [(2, True), (4, True), (3, False), (5, False)])
 @pytest.mark.parametrize("prefix", [0, 2])
-def test_equals_a_sum_over_neighbours(size, causal, prefix):
+def test_equals_a_sum_over_neighbours(size, causal, prefix, within):
     """x_t plus the sum of the taps times the tokens they cover, in loops; prefix positions are left as they are."""
     convolution, lengths = layer(size, causal), [9, 4, 1]
     x = rows(3, prefix + 9)
@@ -43,7 +44,7 @@ def test_equals_a_sum_over_neighbours(size, causal, prefix):
             for tap in range(size):
                 if 0 <= t + first + tap < length:
                     expected += convolution.weight[tap] * x[row, prefix + t + first + tap]
-            close(y[row, prefix + t], expected, 1e-12)
+            close(y[row, prefix + t], expected, within)
 
 
 @pytest.mark.parametrize("lengths", [None, [8, 3, 0]])

@@ -69,9 +69,10 @@ def experts(count=4, top_k=2, kind="relu", **own):
     return network
 
 
+@pytest.mark.agrees("backbone.experts", compared="a loop over tokens", within=1e-12)
 @pytest.mark.parametrize("kind", ["relu", "swiglu"])
 @pytest.mark.parametrize(("count", "top_k"), [(4, 2), (5, 1), (3, 3), (1, 1)])
-def test_experts_equal_a_loop_over_tokens(kind, count, top_k):
+def test_experts_equal_a_loop_over_tokens(kind, count, top_k, within):
     network, x = experts(count, top_k, kind), rows(2, 7)
     y, _ = network(x, context(7))
     for b, t in torch.cartesian_prod(torch.arange(2), torch.arange(7)).tolist():
@@ -82,7 +83,7 @@ def test_experts_equal_a_loop_over_tokens(kind, count, top_k):
         for e in chosen:
             hidden = network.activation(x[b, t] @ network.before[e] + network.before_bias[e])
             expected += weights[e] / total * (hidden @ network.after[e] + network.after_bias[e])
-        close(y[b, t], expected)
+        close(y[b, t], expected, within)
 
 
 @pytest.mark.parametrize("kind", ["gelu", "geglu"])
@@ -148,7 +149,8 @@ def memory_layer():
     return ProductKeyMemory(WIDTH, keys=6, heads=2, top_k=4, lr_factor=3.0).double()
 
 
-def test_product_keys_equal_a_search_of_all_pairs():
+@pytest.mark.agrees("backbone.product_keys", compared="a search of all pairs of half-keys", within=1e-12)
+def test_product_keys_equal_a_search_of_all_pairs(within):
     memory, x = memory_layer(), rows(2, 5)
     y = memory(x)
     queries = memory.norm(memory.query(x).unflatten(-1, (2, WIDTH)))
@@ -159,7 +161,7 @@ def test_product_keys_equal_a_search_of_all_pairs():
             keys = torch.stack([torch.cat((memory.keys[head, 0, i], memory.keys[head, 1, j])) for i, j in pairs])
             scores, best = (keys @ queries[b, t, head]).topk(4)
             expected += scores.softmax(0) @ memory.values[best]
-        close(y[b, t], expected)
+        close(y[b, t], expected, within)
 
 
 def test_the_values_of_a_memory_have_their_own_learning_rate():

@@ -9,7 +9,7 @@ from lra_bench.models.clusters import AdaptiveEmbedding, AdaptiveSoftmax, cluste
 from lra_bench.models.output_heads import MixtureOfSoftmaxes
 from lra_bench.models.token_embedding import FactorisedEmbedding
 from tests.support.mixer_cases import rows
-from tests.support.model_cases import batch_for, model, task
+from tests.support.model_cases import batch_for, model, randomise, task
 
 WIDTH, VOCABULARY = 16, 23
 LANGUAGE = task("language_modeling", "causal", classes=11)
@@ -42,13 +42,14 @@ def test_a_wrong_order_of_tokens_raises_user_error(order):
         token_ranks(VOCABULARY, order)
 
 
+@pytest.mark.agrees("backbone.output.kind=adaptive", compared="`torch.nn.AdaptiveLogSoftmaxWithLoss`", within=1e-12)
 @pytest.mark.parametrize("cutoffs", [[4], [4, 10], [2, 5, 14]])
-def test_the_adaptive_softmax_equals_that_of_torch(cutoffs):
+def test_the_adaptive_softmax_equals_that_of_torch(cutoffs, within):
     head = AdaptiveSoftmax(WIDTH, VOCABULARY, cutoffs, 2).double()
     reference = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, VOCABULARY, cutoffs, div_value=2.0).double()
     reference.load_state_dict({name: value for name, value in head.state_dict().items() if name != "ranks"})
     x = rows(2, 5)
-    close(head(x).flatten(0, 1), reference.log_prob(x.flatten(0, 1)))
+    close(head(x).flatten(0, 1), reference.log_prob(x.flatten(0, 1)), within)
 
 
 @pytest.mark.parametrize("factor", [2, None])
@@ -68,6 +69,18 @@ def test_one_softmax_of_a_mixture_equals_a_softmax():
     close(head(x), head.classes(head.maps(x).tanh()).log_softmax(-1))
 
 
+@pytest.mark.agrees("backbone.output.kind=mixture", compared="logarithm of the paper's sum", within=1e-12)
+def test_a_mixture_is_a_weighted_sum_of_softmaxes(within):
+    torch.manual_seed(0)
+    head, x = randomise(MixtureOfSoftmaxes(WIDTH, VOCABULARY, 3).double()), rows(2, 5)
+    expected = 0
+    shares, states = (x @ head.weights.weight.mT).softmax(-1), head.maps(x).tanh()
+    for k in range(3):
+        state = states[..., k * WIDTH : (k + 1) * WIDTH]
+        expected = expected + shares[..., k, None] * head.classes(state).softmax(-1)
+    close(head(x), expected.log(), within)
+
+
 def test_a_mixture_sums_to_one_and_its_logarithms_have_a_higher_rank():
     torch.manual_seed(0)
     head, x = MixtureOfSoftmaxes(4, VOCABULARY, 3).double(), 3 * torch.randn(40, 4, dtype=torch.float64)
@@ -77,25 +90,29 @@ def test_a_mixture_sums_to_one_and_its_logarithms_have_a_higher_rank():
     assert torch.linalg.matrix_rank(logits.log_softmax(-1)) <= 4 + 2 < torch.linalg.matrix_rank(head(x))
 
 
-def test_embeddings_have_the_rank_of_their_factors_and_the_requested_deviation():
+@pytest.mark.agrees(
+    "backbone.embedding.rank", "backbone.embedding.cutoffs", compared="rows of the product, in float32", within=1e-6
+)
+def test_embeddings_have_the_rank_of_their_factors_and_the_requested_deviation(within):
     torch.manual_seed(0)
     factorised = FactorisedEmbedding(2000, 64, 8, 0.25)
     assert torch.linalg.matrix_rank(factorised.table()) == 8
     assert factorised.table().std().item() == pytest.approx(0.25, rel=0.1)
     tokens = torch.tensor([[3, 0], [7, 3]])
-    close(factorised(tokens), factorised.table()[tokens], 1e-6)
+    close(factorised(tokens), factorised.table()[tokens], within)
     adaptive = AdaptiveEmbedding(2000, 64, [100, 500], 4, 0.25, order=[1999])
     for cluster, rank in zip(adaptive.table()[[1999, *range(1999)]].split([100, 400, 1500]), (64, 16, 4), strict=True):
         assert torch.linalg.matrix_rank(cluster) == rank
     assert adaptive.table().std().item() == pytest.approx(0.25, rel=0.1)
-    close(adaptive(tokens), adaptive.table()[tokens], 1e-6)
+    close(adaptive(tokens), adaptive.table()[tokens], within)
 
 
+@pytest.mark.agrees("backbone.embedding.tied", compared="products with the embeddings", within=1e-12)
 @pytest.mark.parametrize("own", [{}, {"rank": 4}, {"cutoffs": [3, 6]}])
-def test_a_tied_head_uses_the_embeddings_and_adds_no_parameters(own):
+def test_a_tied_head_uses_the_embeddings_and_adds_no_parameters(own, within):
     network, batch = model(LANGUAGE, embedding={**TABLE, **own, "tied": True}), batch_for(LANGUAGE, (24, 24))
     output, table = network(batch), network.embedding.table()
-    close(output.logits, network.hidden(batch) @ table.mT / WIDTH**0.5)
+    close(output.logits, network.hidden(batch) @ table.mT / WIDTH**0.5, within)
     parts = network.parameter_parts()
     assert parts["head"] == 0 and parts["total"] == parts["body"] + parts["embeddings"]
     # The gradient is the sum of those of both uses.

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from lra_bench.config.schema import ADDED
 from lra_bench.contracts import Capability
+from lra_bench.models.depth.universal import Universal
 from lra_bench.models.map import systems
+from lra_bench.models.memory.knn_lm import KnnLM
+from lra_bench.models.memory.spalm import Spalm
 from tests.support.agreements import ROOT, Agreement, agreements, read
 from tests.support.fidelity_table import (
     CODE,
-    POSITION_FAMILY,
+    OPTIONS,
+    TITLES,
     deviations,
     number,
     render,
@@ -34,9 +39,10 @@ def test_page_matches_declarations_docstrings_and_tests() -> None:
     )
 
 
-def test_every_model_file_and_position_has_one_row() -> None:
+def test_every_model_file_position_and_option_has_one_row() -> None:
     files = [file.stem for file in (ROOT / "conf" / "model").glob("*.yaml")]
-    assert sorted(row.key for row in ROWS) == sorted([*files, *(f"position={name}" for name in POSITIONS)])
+    others = [*(f"position={name}" for name in POSITIONS), *OPTIONS]
+    assert sorted(row.key for row in ROWS) == sorted([*files, *others])
     page = render()
     for row in ROWS:
         assert page.count(f"\n| [`{row.key}`](") == 1, row.key
@@ -45,8 +51,22 @@ def test_every_model_file_and_position_has_one_row() -> None:
 
 def test_every_family_has_one_section() -> None:
     families = {capability.family for *_, capability in systems()}
-    assert {row.family for row in ROWS} == {*families, POSITION_FAMILY}
-    assert render().count("\n## ") == len(families) + 1
+    assert {row.family for row in ROWS} == {*families, *TITLES}
+    assert render().count("\n## ") == len(families) + len(TITLES)
+
+
+def test_every_option_of_the_backbone_that_a_paper_describes_has_a_row() -> None:
+    named = {option.partition("=")[0].split(".")[1] for option in OPTIONS if option.startswith("backbone.")}
+    assert named == set(ADDED) - {"hybrid", "share_every", "token_order"}
+
+
+def test_rows_are_those_of_the_class_around_a_mixer() -> None:
+    rows_by_key = {row.key: row for row in ROWS}
+    for key, kind in {"knn_lm": KnnLM, "spalm": Spalm, "universal": Universal}.items():
+        row = rows_by_key[key]
+        assert ROOT / row.file == ROOT / "models" / Path(*kind.__module__.split(".")[2:]).with_suffix(".py")
+        assert row.deviations == deviations(kind) != ()
+        assert not row.has_oracle
 
 
 def test_every_system_is_compared() -> None:

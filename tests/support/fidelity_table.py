@@ -20,9 +20,21 @@ import yaml
 from torch import nn
 
 from lra_bench.build import load_class
+from lra_bench.models.canon_layer import CanonLayer
+from lra_bench.models.clusters import AdaptiveEmbedding, AdaptiveSoftmax
+from lra_bench.models.evolved import EvolvedBlock
+from lra_bench.models.experts import Experts
+from lra_bench.models.funnel import pool_pairs
+from lra_bench.models.gate import GatedResidual
+from lra_bench.models.heads.branches import WeightedBranches
 from lra_bench.models.heads.choice import loss_nodes, merge_node
+from lra_bench.models.layer_mix import LayerMix
 from lra_bench.models.map import systems
+from lra_bench.models.output_heads import MixtureOfSoftmaxes, TiedOutput
 from lra_bench.models.positions.position import Position
+from lra_bench.models.product_keys import ProductKeyMemory
+from lra_bench.models.residual import PLAIN, RESIDUALS
+from lra_bench.models.token_embedding import FactorisedEmbedding
 from tests.oracles import ORACLES, OUTPUTS
 from tests.support.agreements import Agreement, agreements
 from tests.support.mixer_cases import POSITIONS
@@ -34,6 +46,26 @@ PAPER = re.compile(r"(?P<paper>[A-Z](?:[^.:;]|(?<=al)\.)*? \d{4}), arXiv (?P<arx
 DEVIATIONS = re.compile(r"(?:^|(?<=[.!?])\s)Deviations?(?P<source>\sfrom\s[^:]+)?:(?P<text>.*)", re.DOTALL)
 """Statement of deviations in a paragraph of a docstring, up to the end of the paragraph."""
 POSITION_FAMILY = "positions"
+OPTION_FAMILY = "options"
+OPTIONS: dict[str, Any] = {
+    "backbone.block=evolved": EvolvedBlock,
+    "backbone.embedding.cutoffs": AdaptiveEmbedding,
+    "backbone.embedding.rank": FactorisedEmbedding,
+    "backbone.embedding.tied": TiedOutput,
+    "backbone.experts": Experts,
+    "backbone.funnel": pool_pairs,
+    "backbone.gate": GatedResidual,
+    "backbone.mix_layers": LayerMix,
+    "backbone.output.kind=adaptive": AdaptiveSoftmax,
+    "backbone.output.kind=mixture": MixtureOfSoftmaxes,
+    "backbone.product_keys": ProductKeyMemory,
+    **{f"backbone.residual={name}": kind for name, kind in RESIDUALS.items() if name != PLAIN},
+    "backbone.short_convolution": CanonLayer,
+    "model.mixer.merge=weighted_branches": WeightedBranches,
+}
+"""Classes and functions of options with which any system can be modified."""
+TITLES = {POSITION_FAMILY: ("Position encodings", "encoding"), OPTION_FAMILY: ("Options", "option")}
+"""Title and first column of the sections that are not families of systems."""
 HEADER = """# Fidelity
 
 How closely does each system follow its paper and its authors' code, and what is different?
@@ -45,13 +77,13 @@ python -m tests.support.fidelity_table > docs/fidelity.md
 
 The first command runs all comparisons of this page. The second writes the page from declarations, docstrings and tests;
 a test fails if it is outdated. The page has one table for each [family](../models/README.md) of systems, one for
-position encodings, and below each table a list of deviations.
+position encodings, one for options of the backbone, and below each table a list of deviations.
 
 | column | meaning | source |
 | --- | --- | --- |
 | `model=` | key of the system, with a link to its implementation | `conf/model` |
 | paper | paper that defines the system | `spec` of its class |
-| authors' code | repository, commit and file of its authors, if such code was found | `code` in `spec` |
+| authors' code | repository, commit and file of its authors, if such code was found | `code` in `spec`, or docstring |
 | position | position encoding with which it is run: its own, or that of the recipe if it supports it | `conf/model` |
 | compared with | what a test compares it with, largest accepted absolute difference, the test | marker `agrees` |
 
@@ -91,13 +123,13 @@ class Row:
     """What is known of the fidelity of a system.
 
     Attributes:
-        family: Family of the system, or ``POSITION_FAMILY``.
-        key: Name of its model file, or ``position=`` and the name of its position file.
+        family: Family of the system, ``POSITION_FAMILY`` or ``OPTION_FAMILY``.
+        key: Name of its model file, ``position=`` and the name of its position file, or a key of ``OPTIONS``.
         file: Path of the implementation, relative to the repository.
         paper: Title or authors of the paper.
         arxiv: arXiv id of the paper.
         code: The authors' code, see ``Capability.code``.
-        position: Position encoding that the model file sets, or None for that of the recipe; empty for encodings.
+        position: Position encoding that the model file sets, or None for that of the recipe; empty for other rows.
         has_oracle: Whether the system is a mixer with a dense definition.
         deviations: Deviations from the paper and the authors' code, as Markdown.
         agreements: Comparisons with the paper, the authors' code or other packages.
@@ -116,8 +148,8 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Return the rows of all systems, sorted by family, followed by those of position encodings."""
-    found = [*_system_rows(), *_position_rows()]
+    """Return the rows of all systems, sorted by family, followed by those of position encodings and of options."""
+    found = [*_system_rows(), *_position_rows(), *_option_rows()]
     for agreement in agreements():
         for row in found:
             if row.key in agreement.systems or (row.has_oracle and not agreement.systems):
@@ -168,8 +200,27 @@ def _position_rows() -> Iterable[Row]:
         )
 
 
-def _file_of(kind: type[nn.Module]) -> str:
-    """Return the file of a class of ``lra_bench.models``, relative to the repository."""
+def _option_rows() -> Iterable[Row]:
+    """Yield the rows of all options without their comparisons."""
+    for key, kind in OPTIONS.items():
+        text = _one_line(cleandoc(kind.__doc__))
+        source, code = PAPER.search(text), CODE.search(text)
+        assert source is not None, f"{key}: the docstring names no paper"
+        yield Row(
+            family=OPTION_FAMILY,
+            key=key,
+            file=_file_of(kind),
+            paper=source["paper"],
+            arxiv=source["arxiv"],
+            code=code[0] if code else None,
+            position="",
+            has_oracle=False,
+            deviations=deviations(kind) if isinstance(kind, type) else tuple(stated_deviations(cleandoc(kind.__doc__))),
+        )
+
+
+def _file_of(kind: Any) -> str:
+    """Return the file of a class or function of ``lra_bench.models``, relative to the repository."""
     return Path(*kind.__module__.split(".")[1:]).with_suffix(".py").as_posix()
 
 
@@ -239,10 +290,9 @@ def render() -> str:
 
 def _section(family: str, found: list[Row]) -> str:
     """Return the table of a family and its list of deviations."""
-    title = "Position encodings" if family == POSITION_FAMILY else f"Family `{family}`"
-    first = "encoding" if family == POSITION_FAMILY else "`model=`"
+    title, first = TITLES.get(family, (f"Family `{family}`", "`model=`"))
     table = "".join(_table_row(row) for row in found)
-    names = [first, "paper", "authors' code", *([] if family == POSITION_FAMILY else ["position"]), "compared with"]
+    names = [first, "paper", "authors' code", *([] if family in TITLES else ["position"]), "compared with"]
     head = f"| {' | '.join(names)} |\n|{' --- |' * len(names)}\n"
     return f"## {title}\n\n{head}{table}\n{_listed(found)}"
 
@@ -252,7 +302,7 @@ def _table_row(row: Row) -> str:
     paper = f"[{row.paper}](https://arxiv.org/abs/{row.arxiv})" if row.arxiv else row.paper
     name = f"[`{row.key}`](../{row.file})"
     comparisons = "<br>".join(_comparison(each) for each in row.agreements) or "–"
-    position = [] if row.family == POSITION_FAMILY else [row.position or "of the recipe"]
+    position = [] if row.family in TITLES else [row.position or "of the recipe"]
     cells = [name, paper, _code(row), *position, comparisons]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 

@@ -59,6 +59,26 @@ def test_loss_and_gradients_equal_the_definition(patterns, causal, within):
         assert (one - other).abs().max() <= within
 
 
+@pytest.mark.agrees("pattern_guided", compared="mean squared error over the tokens that have a target", within=1e-10)
+@pytest.mark.parametrize("patterns", [{"self": 1, "first": 1}, {"next": 1}, {"previous": 2}])
+def test_loss_is_the_authors_mean_squared_error_without_tokens_whose_target_is_outside(patterns, within):
+    n, mixer = 20, guided(patterns=patterns, weight=1.0)
+    x, visible = rows(2, n), torch.ones(n, n, dtype=torch.bool)
+    weights = torch.stack([ORACLES[type(mixer)](mixer, each[None], visible)[0] for each in x]).detach()
+    expected, head = 0.0, 0
+    for name in ("self", "previous", "next", "first"):
+        if count := patterns.get(name, 0):
+            one = torch.eye(n, dtype=x.dtype)
+            shifted = {"self": one, "previous": one.roll(-1, 1).tril(), "next": one.roll(1, 1).triu()}
+            target = shifted.get(name, one[:1].expand(n, n))
+            chosen, head = weights[:, head : head + count], head + count
+            error = torch.nn.functional.mse_loss(chosen, target.expand_as(chosen))
+            # The authors' mean includes tokens without a target, whose weights it draws to zero.
+            outside = chosen[:, :, target.sum(-1) == 0].square().sum() / chosen.numel()
+            expected += (error - outside).item() * n * n / target.sum().item()
+    assert losses(mixer, x, [n, n])["pattern_guided"].item() == pytest.approx(expected, abs=within)
+
+
 def test_default_patterns_by_direction():
     assert guided().head_losses[0].guided == [("previous", 1), ("next", 1)]
     assert guided(causal=True).head_losses[0].guided == [("previous", 1)]

@@ -48,8 +48,9 @@ def made(kind, finish=True, **options):
     return system, batch_for(spec, ((24, 9), (17, 17), (1, 2)) if kind == "matching" else (24, 17, 1))
 
 
+@pytest.mark.agrees("knn_lm", compared="mixed distribution of the paper", within=1e-10)
 @every_kind
-def test_equals_its_definition(kind):
+def test_equals_its_definition(kind, within):
     system, batch = made(kind)
     spec, network = system.spec, system.network
     features, _, labels, _ = described_examples(network, rows_of(spec), spec, 1000, 0)
@@ -65,7 +66,7 @@ def test_equals_its_definition(kind):
             theirs[label] += weight
         expected[number] = share * theirs + (1 - share) * own[number]
     found = system(batch).logits.exp().flatten(0, -2)
-    assert (found - expected).abs().max() < 1e-10
+    assert (found - expected).abs().max() <= within
     assert (found.sum(-1) - 1).abs().max() < 1e-12
 
 

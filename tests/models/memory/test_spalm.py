@@ -31,8 +31,9 @@ def batch_of(kind, rows):
     return next(chosen_examples(rows, KINDS[kind], None, 0))
 
 
+@pytest.mark.agrees("spalm", compared="gated logits of the paper", within=1e-10)
 @every_kind
-def test_equals_its_definition_and_never_uses_the_example_itself(kind):
+def test_equals_its_definition_and_never_uses_the_example_itself(kind, within):
     system, spec = made(kind), KINDS[kind]
     rows = rows_of(spec)
     batch = batch_of(kind, rows)
@@ -57,7 +58,7 @@ def test_equals_its_definition_and_never_uses_the_example_itself(kind):
             m = ((y @ h[at]).softmax(0)[:, None] * y).sum(0)
             g = (system.gate.weight[0] @ h[at]).sigmoid()
             expected = weight @ ((1 - g) * m + g * h[at]) + system.output.bias
-            assert (found[at] - expected).abs().max() <= 1e-10
+            assert (found[at] - expected).abs().max() <= within
 
 
 def test_the_first_token_of_the_only_document_has_no_neighbour():
@@ -150,3 +151,10 @@ def test_parts_have_the_hidden_states_of_the_whole_and_pass_on_both_networks_and
 def test_invalid_options_raise_user_error(options):
     with pytest.raises(UserError, match=rf"model\.retrieval\.{next(iter(options))}="):
         made("classification", **options)
+
+
+def test_tied_embeddings_leave_no_output_layer():
+    spec = KINDS["language_modeling"]
+    network = initial_model(spec, embedding={"rank": None, "cutoffs": None, "factor": 4, "tied": True})
+    with pytest.raises(UserError, match=r"SPALM needs an output layer .* leave out backbone\.embedding\.tied"):
+        Spalm(network=network, another=lambda **changes: initial_model(spec, **changes), spec=spec)

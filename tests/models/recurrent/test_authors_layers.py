@@ -95,7 +95,7 @@ def test_gated_delta_net(within):
     assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
 
 
-@pytest.mark.agrees("delta_net_negative", compared="the layer as it begins", within=1e-10)
+@pytest.mark.agrees("delta_net_negative", compared="the layer as it begins, with sigmoid_scale=2", within=1e-10)
 def test_delta_net_with_negative_eigenvalues(within):
     mixer, x, y = begin(DeltaNet, negative=True)
     strength = 2 * mixer.strength(x).sigmoid()
@@ -419,6 +419,34 @@ def test_min_lstm(within):
         h = (f * h + i * candidate[:, t]) / (f + i)
         outputs.append(h)
     assert (y - mixer.output(torch.stack(outputs, 1))).abs().max() <= within
+
+
+def in_log_space(log_factors, log_inputs):
+    """Return the states h_t = f_t h_(t−1) + u_t from the logarithms of f and u, (B, N, C)."""
+    total = log_factors.cumsum(1)
+    return (total + (log_inputs - total).logcumsumexp(1)).exp()
+
+
+def log_positive(x):
+    """Return log(x + 0.5) for x ≥ 0 and log σ(x) for x < 0."""
+    return torch.where(x >= 0, (x.relu() + 0.5).log(), -F.softplus(-x))
+
+
+@pytest.mark.agrees("min_gru", compared="the parallel form without initial state", within=1e-10)
+def test_min_gru_in_log_space(within):
+    mixer, x, y = begin(MinGRU)
+    gate, candidate = mixer.input(x).chunk(2, -1)
+    h = in_log_space(-F.softplus(gate), -F.softplus(-gate) + log_positive(candidate))
+    assert (y - mixer.output(h)).abs().max() <= within
+
+
+@pytest.mark.agrees("min_lstm", compared="the parallel form with use_coeff_norm, without initial state", within=1e-10)
+def test_min_lstm_in_log_space(within):
+    mixer, x, y = begin(MinLSTM)
+    forget, add, candidate = mixer.input(x).chunk(3, -1)
+    ratio = F.softplus(-forget) - F.softplus(-add)
+    h = in_log_space(-F.softplus(ratio), -F.softplus(-ratio) + log_positive(candidate))
+    assert (y - mixer.output(h)).abs().max() <= within
 
 
 def test_decay_rates_are_those_of_the_heads_in_both_directions():
