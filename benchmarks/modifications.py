@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from lra_bench.config import compose as configuration
-from lra_bench.config.group_cache import Loader
 from lra_bench.config.hashing import config_hash
+from lra_bench.config.layers import Loader
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict
 from lra_bench.grid.expand import grid_parts

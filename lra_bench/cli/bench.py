@@ -115,7 +115,7 @@ def _print_defaults(planned: Any, root: Path, boards: Path | None, rerun: str) -
     given = {text.partition("=")[0].lstrip("+") for each in planned for text in each.cell.overrides}
     unset = [name for name in ("model", "task") if name not in given]
     to_run = [each for each in planned if must_run(each, rerun)]
-    if unset and to_run and "experiment" not in given:
+    if unset and to_run:
         defaults = " ".join(f"{name}={getattr(to_run[0].cell.key, name)}" for name in unset)
         say(f"Default{'s' if len(unset) > 1 else ''}: {defaults}. {summary(to_run, estimates(to_run, root, boards))}")
 

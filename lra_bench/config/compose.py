@@ -1,23 +1,24 @@
-"""Compose the configuration of one cell from overrides, choose its position encoding, and find modified options."""
+"""Compose the configuration of one cell from overrides, and determine which options the user changed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .capabilities import mixer_capability, position_hooks
-from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
+from .groups import GROUPS, PACKAGE, listing, option_files
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
-from .loading import by_hydra, quoted, register_folders
+from .layers import Loader
+from .loading import EMPTY, quoted, register_folders
+from .protocols import FORMER_FOLDERS, PAGE
 from .schema import CellConfig, added_keys
 from .serialization import from_dict
 from .task_groups import ALL, group_names
@@ -44,12 +45,6 @@ VARIANT_SECTIONS = ("model", "position")
 VARIANT_KEYS = ("backbone.causal", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
-DERIVED_GROUPS = ("recipe", "mechanism", "tuned")
-"""Groups whose option file follows from protocol, task and model, and cannot be chosen."""
-
-Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
-"""A function that returns the configuration and the chosen option file of each group for checked overrides."""
-
 
 @dataclass(frozen=True)
 class Composed:
@@ -62,6 +57,7 @@ class Composed:
         differences: Options of model and position, and those in ``VARIANT_KEYS``, that differ from the chosen files,
             with their values.
         modified: Names of the options of the protocol that differ from the chosen files.
+        missing: Why the protocol has no values for this task and model, empty if it has.
     """
 
     config: CellConfig
@@ -69,6 +65,7 @@ class Composed:
     overrides: tuple[str, ...]
     differences: dict[str, Any]
     modified: tuple[str, ...]
+    missing: str = ""
 
 
 @cache
@@ -93,8 +90,7 @@ def option_names() -> frozenset[str]:
 def check_override(override: str, config_dir: Path | None) -> str:
     """Check an override of the user and return it in the form that Hydra requires.
 
-    Raises ``UserError`` with a suggestion if the option or the option file does not exist, and if the group is one of
-    ``DERIVED_GROUPS``.
+    Raises ``UserError`` with a suggestion if the option or the option file does not exist.
     """
     check_bare_words([override], config_dir)
     key, _, value = override.partition("=")
@@ -102,16 +98,15 @@ def check_override(override: str, config_dir: Path | None) -> str:
     if override.startswith("~"):
         raise UserError(f"{override}: options cannot be removed; set {option}=…, or {option}=null if it has no value")
     section, _, inner = option.partition(".")
-    if option in DERIVED_GROUPS:
+    if option in FORMER_FOLDERS:
         raise UserError(
-            f"{override}: {option} is derived from protocol, task and model; "
-            "choose protocol=… or set train.… and backbone.…"
+            f"{override}: its values are in the section {FORMER_FOLDERS[option]} of the protocol; choose protocol=… or "
+            f"set single options, such as train.steps=… ({PAGE})"
         )
     if option in GROUPS:
         known = option_files(option, config_dir)
         for name in value.split(","):
-            # experiment=null, the default, chooses no file.
-            if name and name not in known and not (option == "experiment" and name == "null"):
+            if name and name not in known:
                 suggested = {*known, *(group_names(config_dir) if option == "task" else ())}
                 other = OTHER_NAMES.get(name) or re.sub(r"-v\d+$", "", name)
                 hint = suggest(name, suggested, listing(option))
@@ -124,7 +119,7 @@ def check_override(override: str, config_dir: Path | None) -> str:
             override = f"{key}={quoted(value.replace('${', ESCAPED))}"
         # Hydra rejects options that no file sets, unless they have a prefix such as ++ (add or replace).
         return override if key != option else f"++{override}"
-    if section != "hydra" and option not in _schema_keys():
+    if option not in _schema_keys():
         if suggestion := suggest_options(option, value, option_names()):
             raise UserError(f"{option}: there is no such option; did you mean {suggestion}?")
         raise UserError(f"{option}: there is no such option{_nearest(option, option_names())}")
@@ -139,20 +134,20 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def hydra_context() -> Iterator[None]:
-    """Initialise Hydra and register the schema; configurations are composed inside this context.
+    """Initialise Hydra; configurations are composed inside this context.
 
     ``version_base``, which selects Hydra's defaults, is set only here.
     """
     from hydra import initialize_config_module
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name="schema", node=CellConfig)
+    ConfigStore.instance().store(name=EMPTY, node={})
     register_folders()
     with initialize_config_module(PACKAGE, version_base="1.3"):
         yield
 
 
-def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load | None = None) -> Composed:
+def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Loader | None = None) -> Composed:
     """Compose one cell from overrides without comma lists. Call it inside ``hydra_context``.
 
     The options of task, model and position are checked later, by the constructors of their classes.
@@ -160,7 +155,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     Args:
         overrides: The overrides of the user.
         config_dir: Folder with option files of the user.
-        load: Function that loads the configuration for checked overrides; by default ``by_hydra``.
+        load: Loader with the files that earlier cells read; by default a new one.
 
     Returns:
         The composed cell.
@@ -168,26 +163,14 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     Raises:
         UserError: If an option, an option file or a value is wrong.
     """
-    load = load or partial(by_hydra, config_dir=config_dir)
-    checked = [check_override(override, config_dir) for override in overrides]
-    groups = [override for override in checked if is_group_choice(override)]
-    config, choices = load(checked)
-    if choices["position"] == "auto":
-        position = automatic_position(config, choices, config_dir)
-        checked.append(f"position={position}")
-        groups.append(f"position={position}")
-        config, choices = load(checked)
-    # The configuration of the chosen files alone; the differences from it are the options that the user changed, by
-    # overrides or by an experiment.
-    files = [group for group in groups if group.partition("=")[0] != "experiment"]
-    base = load(files)[0] if len(files) < len(checked) else config
-    changed = _changed(base, config)
+    loaded = (load or Loader(config_dir))([check_override(override, config_dir) for override in overrides])
+    config, changed = loaded.config, _changed(loaded.files, loaded.config)
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
-    _check_model_file(cell_config.model, choices["model"], config_dir)
+    _check_model_file(cell_config.model, loaded.choices["model"], config_dir)
     return Composed(
         config=cell_config,
-        choices=choices,
+        choices=loaded.choices,
         overrides=tuple(overrides),
         differences={
             key: value
@@ -199,6 +182,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
             for key in changed
             if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in (*FREE_KEYS, *VARIANT_KEYS)
         ),
+        missing=loaded.missing,
     )
 
 
@@ -211,58 +195,6 @@ def _check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | Non
         raise UserError(f"model={name}: {file} defines neither model.mixer nor model.network")
     if not node.get("label"):
         raise UserError(f"model={name}: {file} has no label; write `label: …`, the name in tables, under `model:`")
-
-
-def check_required_files(composed: Composed, config_dir: Path | None) -> None:
-    """Raise ``UserError`` if the protocol requires a file of the cell's task, or of task and model, and has none.
-
-    The files are ``recipe/<protocol>_<task>.yaml`` and ``tuned/<protocol>_<task>_<model>.yaml``.
-    """
-    protocol, choices = composed.config.protocol.name, composed.choices
-    recipes = option_files("recipe", config_dir)
-    if composed.config.protocol.recipe and f"{protocol}_{choices['task']}" not in recipes:
-        tasks = ",".join(name.removeprefix(f"{protocol}_") for name in recipes if name.startswith(f"{protocol}_"))
-        raise UserError(f"protocol={protocol}: has no recipe for task={choices['task']}; choose task={tasks}")
-    prefix = f"{protocol}_{choices['task']}_"
-    files = option_files("tuned", config_dir)
-    if not composed.config.protocol.tuned or f"{prefix}{choices['model']}" in files:
-        return
-    models = ",".join(name.removeprefix(prefix) for name in files if name.startswith(prefix))
-    raise UserError(
-        f"protocol={protocol}: trains each system as in its paper, and tuned/{prefix}{choices['model']}.yaml "
-        f"does not exist; create it, or choose {f'model={models}' if models else 'another task'}"
-    )
-
-
-def automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
-    """Return the name of the position encoding for ``position=auto``, the default.
-
-    If the model file sets ``backbone.position``, that position is returned. Otherwise the position that the recipe sets
-    is returned if the mixers support its hooks. A recipe can name several, separated by ``|``, of which the first that
-    the mixers support is returned. The result is ``none`` if the mixers support none of them, if no position is set, or
-    if the model has no mixer. Raises ``UserError`` if there is no such position.
-    """
-    import yaml
-
-    files = option_files("position", config_dir)
-    names = str(config["backbone"]["position"] or "none").split("|")
-    for name in names:
-        if name not in files:
-            raise UserError(
-                f"backbone.position={name}: there is no such position{suggest(name, set(files), listing('position'))}"
-            )
-    model_file = yaml.safe_load(option_files("model", config_dir)[choices["model"]].read_text(encoding="utf-8")) or {}
-    if (model_file.get("backbone") or {}).get("position") and len(names) == 1:
-        return names[0]
-    node = config["model"].get("mixer")
-    if not node:
-        return "none"
-    nodes = [node, *filter(None, [hybrid_mixer(config, config_dir)])]
-    supported = set.intersection(*({"embed", *mixer_capability(str(each.get("_target_"))).positions} for each in nodes))
-    for name in names:
-        if position_hooks(yaml.safe_load(files[name].read_text(encoding="utf-8"))["_target_"]) <= supported:
-            return name
-    return "none"
 
 
 def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import compose as configuration
 from . import disk_cache
-from .group_cache import Loader
+from .layers import Loader
 
 CACHE_FROM_CELLS = 20
 """Number of cells from which composing takes longer than checking whether a configuration file has changed."""

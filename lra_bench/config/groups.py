@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
-GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment", "search")
+GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "search")
 FOLDER = "folder"
 """Scheme of the Hydra search path of ``--config-dir`` (``loading.register_folders``)."""
 
@@ -47,19 +47,29 @@ def extension_packages(config_dir: Path | None) -> set[str]:
     return installed | {path.stem for path in entries if path.suffix == ".py" or path.is_dir()}
 
 
+def roots(config_dir: Path | None) -> list[Path]:
+    """Return the folders of configuration files: that of lra-bench, then those of extensions."""
+    folders = [Path(str(importlib.import_module(PACKAGE).__path__[0]))]
+    for source in extension_sources(config_dir):
+        kind, _, place = source.partition("://")
+        folders.append(Path(place) if kind == FOLDER else Path(str(importlib.import_module(place).__path__[0])))
+    return folders
+
+
+def option_paths(group: str, name: str, config_dir: Path | None = None) -> list[Path]:
+    """Return the files of an option, that of lra-bench first."""
+    paths = (root / group / f"{name}.yaml" for root in roots(config_dir))
+    return [path for path in paths if path.is_file()]
+
+
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
     """Return the option files of a group by name, from lra-bench and from extensions.
 
     Helper files, whose names begin with ``_``, are left out.
     """
-    folders = [Path(str(importlib.import_module(PACKAGE).__path__[0])) / group]
-    for source in extension_sources(config_dir):
-        kind, _, place = source.partition("://")
-        root = Path(place) if kind == FOLDER else Path(str(importlib.import_module(place).__path__[0]))
-        folders.append(root / group)
     return {
         file.stem: file
-        for folder in folders
+        for folder in (root / group for root in roots(config_dir))
         if folder.is_dir()
         for file in sorted(folder.glob("*.yaml"))
         if not file.stem.startswith("_")

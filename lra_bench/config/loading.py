@@ -1,4 +1,4 @@
-"""Load configurations with Hydra from the files of the chosen groups and overrides, as dictionaries."""
+"""Load option files with Hydra, parse overrides, and apply them; each error becomes one sentence."""
 
 from __future__ import annotations
 
@@ -11,51 +11,101 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
-from .groups import FOLDER, extension_sources, is_group_choice
+from . import yaml_files
+from .groups import FOLDER, extension_sources, option_paths
 
 if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
 
-def by_hydra(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the configuration for checked overrides as dictionaries, and the chosen option of each group.
+EMPTY = "empty"
+"""Name of an empty configuration, to which Hydra adds an option file."""
 
-    Raises ``UserError`` if Hydra or OmegaConf rejects an override or a file cannot be read.
+GLOBAL = "_global_"
+"""Package in the header of a file whose sections are those of the configuration, not those of its group."""
+
+
+def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
+    """Return the values of an option file, with interpolations unresolved. Call it inside ``hydra_context``.
+
+    A file with a defaults list, or in another package than that of its group or ``_global_``, is composed by Hydra.
+    Raises ``UserError`` if the file cannot be read.
     """
-    from omegaconf.errors import OmegaConfBaseException
+    path = option_paths(group, name, config_dir)[0]
+    content, package = yaml_files.read(path, f"{group}={name}")
+    if not isinstance(content or {}, dict):
+        raise UserError(f"{group}={name}: {path} must be a mapping of options to values")
+    if package not in ("", "_group_", GLOBAL) or "defaults" in (content or {}):
+        return by_hydra(group, name, config_dir)
+    return (content or {}) if package == GLOBAL else {group: content or {}}
 
-    unresolved, choices = load_unresolved(overrides, config_dir)
-    try:
-        return plain(unresolved), choices
-    except OmegaConfBaseException as error:
-        raise _mistake(overrides, error) from error
 
-
-def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[DictConfig, dict[str, str]]:
-    """Return Hydra's configuration for checked overrides before interpolation, and the chosen option of each group.
-
-    The configuration accepts no new keys. Raises ``UserError`` as ``by_hydra``.
-    """
+def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
+    """Return the values of an option file and of those in its defaults list, each in the package of its header."""
     from hydra import compose as hydra_compose
     from hydra.errors import HydraException
-    from omegaconf import open_dict
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     sources = ",".join(map(quoted, extension_sources(config_dir)))
-    search = [f"hydra.searchpath=[{sources}]"] if sources else []
     try:
-        composed = hydra_compose("config", [*search, *overrides], return_hydra_config=True)
-        choices = {str(key): str(value) for key, value in composed.hydra.runtime.choices.items()}
-        with open_dict(composed):
-            del composed["hydra"]
-    except (HydraException, OmegaConfBaseException, OverflowError) as error:
-        raise _mistake(overrides, error) from error
-    except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
-        chosen = ", ".join(filter(is_group_choice, overrides))
-        fault = " ".join(str(error).split())  # the message has several lines, with file and line number
-        raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
-    return composed, choices
+        composed = hydra_compose(EMPTY, [f"+{group}={name}", *([f"hydra.searchpath=[{sources}]"] if sources else [])])
+        return OmegaConf.to_container(composed, resolve=False)  # type: ignore[return-value]
+    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        fault = " ".join(str(error).split())
+        raise UserError(f"{group}={name}: a configuration file cannot be read ({fault})") from error
+
+
+def parse(text: str) -> Override:
+    """Parse an override. Raises ``UserError`` if it cannot be parsed or has several values."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise mistake([text], error) from error
+    if override.package is not None:
+        raise UserError(f"{text.lstrip('+')}: there is no such option")
+    if override.is_sweep_override():
+        raise UserError(f"{text.lstrip('+')}: has several values, but one cell is composed here; write one")
+    return override
+
+
+def set_value(config: DictConfig, override: Override) -> None:
+    """Set the value of an override in a configuration that accepts no new keys, except with the prefix ``++``."""
+    from omegaconf import OmegaConf
+
+    key, adds = override.key_or_group, override.is_force_add()
+    if override.is_add() and OmegaConf.select(config, key) is not None:
+        raise UserError(f"{override.input_line}: the option has a value; write it without +")
+    try:
+        OmegaConf.update(config, key, override.value(), merge=True, force_add=adds or override.is_add())
+    except (OverflowError, *_errors()) as error:
+        raise mistake([str(override.input_line)], error) from error
+
+
+def plain(unresolved: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a configuration as dictionaries and lists, with interpolations resolved.
+
+    Raises ``UserError`` if one cannot be resolved, with that of ``overrides`` that contains it.
+    """
+    from omegaconf import OmegaConf
+
+    try:
+        config = OmegaConf.to_container(unresolved, resolve=True)
+    except _errors() as error:
+        raise mistake(overrides, error) from error
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    from omegaconf.errors import OmegaConfBaseException
+
+    return (OmegaConfBaseException,)
 
 
 def register_folders() -> None:
@@ -82,15 +132,6 @@ def register_folders() -> None:
     SourcesRegistry.instance().register(Folder)
 
 
-def plain(unresolved: DictConfig) -> dict[str, Any]:
-    """Return a configuration as dictionaries and lists, with interpolations resolved."""
-    from omegaconf import OmegaConf
-
-    config = OmegaConf.to_container(unresolved, resolve=True)
-    assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}
-
-
 def quoted(path: str) -> str:
     """Return a path as a quoted string of Hydra's override grammar, which no unquoted path need follow."""
     from hydra.core.override_parser.types import Quote, QuotedString
@@ -98,7 +139,8 @@ def quoted(path: str) -> str:
     return QuotedString(text=path, quote=Quote.double).with_quotes()
 
 
-def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
+def mistake(overrides: Sequence[str], error: Exception) -> UserError:
+    """Return the error message for an error of Hydra or OmegaConf, about the override that it names."""
     cause = error.__cause__ or error
     fault = _first_line(cause)
     override = _find_override(overrides, str(error) + str(cause))

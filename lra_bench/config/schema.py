@@ -228,8 +228,8 @@ class ProtocolOptions:
     """Options of the protocol, which defines the rules under which results are comparable.
 
     ``version`` rises when the rules change; results of different versions are not comparable. ``next`` is the protocol
-    to use after this one. With ``recipe`` every cell requires a file under ``recipe`` for its task, with ``tuned`` one
-    under ``tuned`` for its task and model.
+    to use after this one. With ``recipe`` every cell requires an entry of its task in the section ``tasks`` of
+    the protocol, with ``tuned`` one of its task and model in the section ``cells``.
     """
 
     name: str = "quick"

@@ -93,7 +93,7 @@ def check_search(config: CellConfig, overrides: Sequence[str], modified: Sequenc
     Args:
         config: The composed configuration.
         overrides: The overrides of the user.
-        modified: The options of the protocol that the user changed, also by an experiment.
+        modified: The options of the protocol that the user changed.
     """
     given = {text.partition("=")[0].lstrip("+"): text.lstrip("+") for text in overrides}
     for option in RESERVED:

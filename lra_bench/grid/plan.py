@@ -184,7 +184,8 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
     config, hardware = composed.config, UNRESOLVED
     check_launcher(config.launcher)
     check_search(config, composed.overrides, composed.modified)
-    configuration.check_required_files(composed, config_dir)
+    if composed.missing:
+        raise UserError(composed.missing)
     if arrived or config.launcher.name != "slurm":
         config = with_own_threads(config)
         check_batch(config.hardware, config.train.batch_size, config.backbone.norm)

@@ -1,18 +1,16 @@
 """Composition of configurations: precedence, error messages, and the options that the hash covers."""
 
-import copy
 import itertools
 from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from lra_bench.config import compose as config
 from lra_bench.config import loading
-from lra_bench.config.group_cache import Loader
-from lra_bench.config.groups import option_files
+from lra_bench.config.groups import GROUPS, option_files
 from lra_bench.config.hashing import config_hash
+from lra_bench.config.layers import Loader
 from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
@@ -38,27 +36,6 @@ def compose(*overrides, config_dir=None, load=None):
     if config_dir is None and load is None:
         load = LOADER
     return config.compose(list(overrides), config_dir, load)
-
-
-def tasks_of(protocol):
-    """Return the tasks of a protocol: those with tuned files or recipes if it requires them, otherwise all."""
-    node = yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())["protocol"]
-    every = [entry["name"] for entry in options("tasks")]
-    if node.get("recipe"):
-        return [task for task in every if (CONF / "recipe" / f"{protocol}_{task}.yaml").exists()]
-    files = [path.stem for path in (CONF / "tuned").glob(f"{protocol}_*.yaml")]
-    needed = node.get("tuned", False)
-    return [task for task in every if not needed or any(name.startswith(f"{protocol}_{task}_") for name in files)]
-
-
-def test_every_built_in_pair_of_protocol_and_task_has_a_recipe_that_cites():
-    for protocol in options("protocols"):
-        for task in tasks_of(protocol["name"]):
-            recipe = CONF / "recipe" / f"{protocol['name']}_{task}.yaml"
-            assert recipe.exists(), recipe.name
-            text = recipe.read_text()
-            assert text.startswith("# @package _global_\n#"), f"{recipe.name} does not cite the source of its values"
-            assert "allow_partial" not in text, f"{recipe.name} allows partial data by default"
 
 
 def form_of(model):
@@ -94,40 +71,36 @@ def test_every_model_composes_under_every_protocol(model, protocol):
     check_composed(compose(f"model={model}", f"protocol={protocol}", "hardware=cpu"), protocol)
 
 
-@pytest.fixture(scope="module")
-def merge_files():
-    """Return a function that merges the files of a model, its position and its sizes into those of protocol quick."""
-    composed, composed_choices = loading.load_unresolved(["protocol=quick", "hardware=cpu"], None)
-    OmegaConf.set_struct(composed, False)
-    composed.model = {}
-    files = {group: option_files(group) for group in ("position", "model", "mechanism")}
-
-    def load(overrides):
-        choices = composed_choices | dict(override.split("=") for override in overrides)
-        config = copy.deepcopy(composed)
-        config.merge_with({"position": OmegaConf.load(files["position"][choices["position"]])})
-        config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
-        if (sizes := files["mechanism"].get(f"quick_{choices['model']}")) is not None:
-            config.merge_with(OmegaConf.load(sizes))
-        return loading.plain(config), choices
-
-    return load
-
-
 @pytest.mark.one_in(5)
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_composes(model, merge_files):
-    """Compose every model by merging files, which equals Hydra for files without a defaults list in one package."""
-    text = option_files("model")[model].read_text()
-    assert text.startswith("# @package _global_\n") and "defaults" not in yaml.safe_load(text)
-    composed = compose(f"model={model}", "protocol=quick", "hardware=cpu", load=merge_files)
+def test_every_model_composes(model):
+    composed = compose(f"model={model}", "protocol=quick", "hardware=cpu")
     check_composed(composed, "quick")
-    stack = (yaml.safe_load(text).get("backbone") or {}).get("_target_", "lra_bench.models.backbone.SequenceModel")
+    content = yaml.safe_load(option_files("model")[model].read_text())
+    stack = (content.get("backbone") or {}).get("_target_", "lra_bench.models.backbone.SequenceModel")
     assert composed.config.backbone._target_ == stack
-    if model in OF_EACH_FORM:
-        by_hydra = compose(f"model={model}", "protocol=quick", "hardware=cpu")
-        assert composed.config == by_hydra.config
-        assert composed.choices["position"] == by_hydra.choices["position"]
+
+
+def simple_files():
+    """Yield group and name of the option files; the fast tests cover one file of each group."""
+    for group in GROUPS:
+        for number, name in enumerate(sorted(option_files(group))):
+            if group != "protocol":
+                yield pytest.param(group, name, marks=pytest.mark.slow if number else ())
+
+
+@pytest.mark.parametrize(("group", "name"), simple_files())
+def test_option_files_are_read_as_hydra_reads_them(group, name):
+    assert loading.option_file(group, name, None) == loading.by_hydra(group, name, None)
+
+
+def test_hydra_composes_a_file_with_a_defaults_list_or_another_package(tmp_path):
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "short.yaml").write_text('defaults: [listops, _self_]\nwindow: [3, "${backbone.width}"]\n')
+    (tmp_path / "task" / "nested.yaml").write_text("# @package task.rows\n# Mine.\ntrain: 7\n")
+    made = compose("task=short", config_dir=tmp_path).config.task
+    assert made["_target_"] == "lra_bench.tasks.listops.ListOps" and made["window"] == [3, 64]
+    assert compose("task=nested", config_dir=tmp_path).config.task == {"rows": {"train": 7}}
 
 
 def test_options_are_listed_with_a_description():
@@ -136,12 +109,21 @@ def test_options_are_listed_with_a_description():
             assert entry["description"], f"{kind}: {entry['name']}"
 
 
-def test_a_recipe_overrides_its_protocol_and_the_user_overrides_both():
-    protocol = yaml.safe_load((CONF / "protocol" / "small.yaml").read_text())
-    recipe = yaml.safe_load((CONF / "recipe" / "small_listops.yaml").read_text())
-    assert protocol["train"]["steps"] != recipe["train"]["steps"]
-    assert compose("protocol=small").config.train.steps == recipe["train"]["steps"]
-    assert compose("protocol=small", "train.steps=7").config.train.steps == 7
+def test_later_sections_override_earlier_ones_and_the_user_overrides_all(tmp_path):
+    (tmp_path / "protocol").mkdir()
+    sections = ["common", "tasks: {listops", "models: {performer", "cells: {listops/performer"]
+    for count, section in enumerate(sections, 1):
+        text = "".join(
+            f"{each}: {{train: {{steps: {n}}}}}{'}' * ('{' in each)}\n" for n, each in enumerate(sections[:count], 1)
+        )
+        (tmp_path / "protocol" / "mine.yaml").write_text(text)
+        assert compose("protocol=mine", "model=performer", config_dir=tmp_path).config.train.steps == count, section
+    assert compose("protocol=mine", "model=performer", "train.steps=7", config_dir=tmp_path).config.train.steps == 7
+    # The file of a model overrides the sections common and tasks, and the sections models and cells override the file.
+    text = "tasks: {listops: {backbone: {position: rope}}}\nmodels: {mega: {backbone: {position: none}}}\n"
+    (tmp_path / "protocol" / "mine.yaml").write_text(text)
+    assert compose("protocol=mine", "model=s4", config_dir=tmp_path).config.backbone.position == "none"
+    assert compose("protocol=mine", "model=mega", config_dir=tmp_path).config.backbone.position == "none"
 
 
 def test_options_changed_by_the_user_are_listed():
@@ -191,7 +173,7 @@ def test_an_unsupported_direction_is_reported_before_the_cell_runs(model, causal
     assert found is None if reason is None else found.endswith(reason)
 
 
-def test_the_automatic_position_is_that_of_the_recipe_if_the_mixer_supports_it():
+def test_the_automatic_position_is_that_of_the_protocol_if_the_mixer_supports_it():
     assert compose("protocol=small").choices["position"] == "learned"
     assert compose("protocol=small", "position=none").choices["position"] == "none"
     assert compose("protocol=smoke").choices["position"] == "none"
@@ -246,11 +228,12 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         ("launcher.gpus=-1", "launcher.gpus=-1: must be at least 0"),
         ("seed=-1", "seed=-1: must be at least 0 and below 2^63"),
         ("seed=9223372036854775808", "seed=9223372036854775808: must be at least 0 and below 2^63"),
-        ("recipe=quick_listops", "recipe=quick_listops: recipe is derived from protocol, task and model"),
-        ("tuned=x", "tuned=x: tuned is derived from protocol, task and model"),
+        ("recipe=quick_listops", "recipe=quick_listops: its values are in the section tasks of the protocol; choose"),
+        ("experiment=wide", "experiment=wide: its values are in the section common of the protocol; choose protocol=…"),
+        ("train.steps=1,2", "train.steps=1,2: has several values"),
+        ("+train.steps=5", "+train.steps=5: the option has a value; write it without +"),
         ("backbone.position=rotten", "backbone.position=rotten: there is no such position"),
         ("performer", "performer: write model=performer"),
-        ("experiment=none_such", "experiment=none_such: there is no such experiment"),
     ],
 )
 def test_invalid_overrides_give_one_sentence(override, sentence):
@@ -320,28 +303,16 @@ def test_listed_models_have_their_declared_capabilities():
     assert "family" not in options("models")[0]
 
 
-def test_options_that_an_experiment_sets_are_modifications_of_the_protocol(tmp_path):
-    (tmp_path / "experiment").mkdir()
-    text = "# @package _global_\ntrain: {steps: 7}\nmodel: {mixer: {features: 48}}\n"
-    (tmp_path / "experiment" / "wide.yaml").write_text(text)
-    composed = compose("model=performer", "experiment=wide", "hardware=cpu", config_dir=tmp_path)
-    assert composed.config.train.steps == 7
-    assert composed.modified == ("train.steps",) and composed.differences == {"model.mixer.features": 48}
-
-
 UNUSUAL_NAMES = ["a #=,([{'\"é数+~%41: ${b}", "null \\", "'"]
 
 
-@pytest.mark.parametrize("load", [None, loading.by_hydra], ids=["cached", "by Hydra"])
-def test_a_path_may_contain_any_character(tmp_path, load):
-    if load is not None:
-        load = lambda overrides: loading.by_hydra(overrides, None)  # noqa: E731
+def test_a_path_may_contain_any_character(tmp_path):
     for name in UNUSUAL_NAMES:
         override = f"task.source={tmp_path / name}"
         ((*cell,),) = expand(["task=text", override])
-        assert compose(*cell, load=load).config.task["source"] == str(tmp_path / name)
+        assert compose(*cell).config.task["source"] == str(tmp_path / name)
     for given, value in (("null", None), ("'a b'", "a b"), ('"a,b"', "a,b")):
-        assert compose("task=text", f"task.source={given}", load=load).config.task["source"] == value
+        assert compose("task=text", f"task.source={given}").config.task["source"] == value
 
 
 def test_a_folder_of_options_may_have_any_name(tmp_path):

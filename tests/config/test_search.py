@@ -137,12 +137,3 @@ def test_wrong_options_give_one_sentence_that_names_the_option(overrides: list[s
     with pytest.raises(UserError) as raised:
         cells(*overrides)
     assert words in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_a_rate_set_by_an_experiment_is_refused_too(tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "fast.yaml").write_text("# @package _global_\ntrain: {lr: 5e-3}\n")
-    with pytest.raises(UserError, match=r"train\.lr=0\.005: search=lr chooses"):
-        plan([*CELL, "search=lr", "experiment=fast"], Path("no-results"), tmp_path)
-    (found,) = plan([*CELL, "experiment=fast"], Path("no-results"), tmp_path)
-    assert found.cell.config.train.lr == 5e-3

@@ -108,24 +108,6 @@ def test_every_system_trains_on_every_kind_of_task_and_in_every_precision(task, 
     check(SYSTEMS, [task], precision, None)
 
 
-@pytest.mark.slow
-def test_configurations_equal_those_of_compose():
-    code = """
-import json, sys
-from lra_bench.config.compose import compose, hydra_context
-from lra_bench.config.group_cache import Loader
-from lra_bench.config.serialization import as_dict
-from tests.support.fake_cuda.configurations import of_systems
-names, load = json.load(sys.stdin), Loader(None)
-for task in ("listops", "enwik8"):
-    for name, found in zip(names, of_systems(names, f"task={task}"), strict=True):
-        with hydra_context():
-            expected = compose([f"task={task}", "protocol=smoke", f"model={name}", "tracker=none"], load=load).config
-        assert as_dict(found) == as_dict(expected), (task, name)
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, input=json.dumps(SYSTEMS), text=True, check=True)
-
-
 def costs(tmp_path, models, *options):
     file = tmp_path / "costs.json"
     process("benchmarks.step_cost", models, "--json", str(file), *options)

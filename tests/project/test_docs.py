@@ -187,11 +187,11 @@ def commands() -> set[str]:
 def test_protocol_sizes_in_the_docs_are_those_of_the_files() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\d+) layers? × (\d+)", (ROOT / "docs/protocols.md").read_text(), re.MULTILINE)
     files = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "conf/protocol").glob("*.yaml")}
-    tuned = {name for name, node in files.items() if node["protocol"].get("tuned")}
+    tuned = {name for name, node in files.items() if node.get("tuned")}
     assert {name: (int(depth), int(width)) for name, depth, width in rows} == {
-        name: (node["backbone"]["depth"], node["backbone"]["width"])
+        name: (node["common"]["backbone"]["depth"], node["common"]["backbone"]["width"])
         for name, node in files.items()
-        if name not in tuned and "backbone" in node
+        if name not in tuned and "common" in node
     }
     documented = re.findall(r"^\| `(\w+)` \| each paper's own", (ROOT / "docs/protocols.md").read_text(), re.MULTILINE)
     assert set(documented) == tuned

@@ -16,7 +16,7 @@ add_device()
 import torch  # noqa: E402
 
 from lra_bench.config.compose import compose, hydra_context  # noqa: E402
-from lra_bench.config.group_cache import Loader  # noqa: E402
+from lra_bench.config.layers import Loader  # noqa: E402
 from tests.support.fake_cuda import configurations, replacements, steps  # noqa: E402
 
 

@@ -1,0 +1,195 @@
+"""Merge the values of option files, of the sections of the protocol, and of the user to the configuration of a cell."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.contracts import UserError
+
+from . import loading, yaml_files
+from .groups import is_group_choice, roots
+from .position import automatic_position
+from .protocols import Layer, Protocol
+from .schema import CellConfig
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The configuration of a cell as dictionaries.
+
+    Attributes:
+        config: The configuration.
+        files: The configuration without the values of the user: that of the chosen files.
+        choices: Name of the chosen option file of each group.
+        missing: Why the protocol has no values for this task and model, empty if it has.
+    """
+
+    config: dict[str, Any]
+    files: dict[str, Any]
+    choices: dict[str, str]
+    missing: str
+
+
+@dataclass
+class _Files:
+    """The configuration of the chosen files; ``plain`` has its interpolations resolved."""
+
+    unresolved: DictConfig
+    plain: dict[str, Any]
+    interpolates: bool
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """Return the content of ``conf/config.yaml``."""
+    return dict(yaml_files.read(roots(None)[0] / "config.yaml", "lra-bench")[0])
+
+
+class Loader:
+    """Compose the configurations of many cells, inside ``compose.hydra_context``; each option file is read once.
+
+    The values of the user are set on a copy of the configuration of the chosen files: directly if they replace a value
+    of the same type, otherwise by OmegaConf.
+    """
+
+    def __init__(self, config_dir: Path | None) -> None:
+        self.config_dir = config_dir
+        self._options: dict[tuple[str, str], dict[str, Any]] = {}
+        self._protocols: dict[str, Protocol] = {}
+        self._files: dict[tuple[str, ...], _Files] = {}
+        self._parsed: dict[str, Override] = {}
+
+    def __call__(self, overrides: Sequence[str]) -> Loaded:
+        """Compose the cell of checked overrides. Raises ``UserError`` if a file or a value is wrong."""
+        groups = [text.lstrip("+").partition("=") for text in overrides if is_group_choice(text)]
+        choices = {**defaults()["choices"], **{group: name for group, _, name in groups}}
+        values = [self._parse(text) for text in overrides if not is_group_choice(text)]
+        if choices["position"] == "auto":
+            choices["position"] = automatic_position(self._preliminary(choices, values), choices, self.config_dir)
+        files = self._merged(choices)
+        missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
+        return Loaded(_with_values(files, values), files.plain, choices, missing)
+
+    def layers(self, choices: Mapping[str, str]) -> list[Layer]:
+        """Return the values of all files for the choice of each group, in the order in which they are merged."""
+        protocol = self._protocol(choices["protocol"])
+        task, model = choices["task"], choices["model"]
+        layers = [Layer("config.yaml", {key: value for key, value in defaults().items() if key != "choices"})]
+        for group, name in choices.items():
+            if group != "protocol":
+                layers.append(Layer(f"{group}/{name}.yaml", self._option(group, name)))
+                continue
+            layers.append(Layer(f"protocol/{name}.yaml", {"protocol": {"name": name, **protocol.header}}))
+            layers += [*protocol.common(), *protocol.entry("tasks", task)]
+        return [*layers, *protocol.entry("models", model), *protocol.entry("cells", f"{task}/{model}")]
+
+    def _preliminary(self, choices: Mapping[str, str], values: Sequence[Override]) -> dict[str, Any]:
+        """Return the configuration of the chosen files and the values of the user, without checks of types."""
+        from omegaconf import OmegaConf
+
+        config = asdict(CellConfig())
+        for layer in self.layers(choices):
+            config = merged(config, layer.values)
+        for override in values:
+            config = merged(config, nested(override.key_or_group, override.value()))
+        return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
+
+    def _merged(self, choices: Mapping[str, str]) -> _Files:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        key = tuple(choices.values())
+        if key not in self._files:
+            layers = self.layers(choices)
+            schema = OmegaConf.structured(CellConfig)
+            values: dict[str, Any] = {}
+            for layer in layers:
+                values = merged(values, layer.values)
+            try:
+                unresolved = OmegaConf.merge(schema, values)
+            except OmegaConfBaseException as error:
+                raise _mistake(schema, layers, error) from error
+            OmegaConf.set_struct(unresolved, True)
+            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values))  # type: ignore[arg-type]
+        return self._files[key]
+
+    def _option(self, group: str, name: str) -> dict[str, Any]:
+        if (group, name) not in self._options:
+            self._options[group, name] = loading.option_file(group, name, self.config_dir)
+        return self._options[group, name]
+
+    def _protocol(self, name: str) -> Protocol:
+        if name not in self._protocols:
+            self._protocols[name] = Protocol(name, self.config_dir)
+        return self._protocols[name]
+
+    def _parse(self, text: str) -> Override:
+        if text not in self._parsed:
+            self._parsed[text] = loading.parse(text)
+        return self._parsed[text]
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``changes``; mappings are merged, all other values replaced."""
+    values = dict(base)
+    for key, value in changes.items():
+        before = values.get(key)
+        is_section = isinstance(value, Mapping) and isinstance(before, Mapping)
+        values[key] = merged(before, value) if is_section else value  # type: ignore[arg-type]
+    return values
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """Return ``{"a": {"b": value}}`` for the key ``a.b``."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return dict(value)
+
+
+def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> UserError:
+    """Return the message of an error of merging, with the first layer that the schema does not accept."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    origin = ""
+    for layer in reversed(layers):
+        try:
+            OmegaConf.merge(schema, layer.values)
+        except OmegaConfBaseException as found:
+            origin, error = f"{layer.origin}: ", found
+    return UserError(f"{origin}{loading.mistake((), error)}")
+
+
+def _with_values(files: _Files, values: Sequence[Override]) -> dict[str, Any]:
+    """Return a copy of the configuration of the chosen files in which the values of the overrides are set."""
+    if not files.interpolates:
+        config = copy.deepcopy(files.plain)
+        if all(_replace_value(config, override) for override in values):
+            return config
+    unresolved = copy.deepcopy(files.unresolved)
+    for override in values:
+        loading.set_value(unresolved, override)
+    return loading.plain(unresolved, [str(override.input_line) for override in values])
+
+
+def _replace_value(config: dict[str, Any], override: Override) -> bool:
+    """Set the value and return True if the option has a number or boolean of the same type; otherwise return False."""
+    *parents, last = override.key_or_group.split(".")
+    value = override.value()
+    node: Any = config
+    for name in parents:
+        node = node.get(name) if isinstance(node, dict) else None
+    fits = isinstance(node, dict) and last in node and type(node[last]) is type(value)
+    if not fits or override.is_add() or type(value) not in (bool, int, float):
+        return False
+    node[last] = value
+    return True

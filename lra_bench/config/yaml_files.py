@@ -1,0 +1,45 @@
+"""Read YAML files as Hydra reads them, but faster and without keys that occur twice."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lra_bench.contracts import UserError
+
+PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
+"""The header of a file, which Hydra reads only before all other comments."""
+
+
+def read(path: Path, choice: str) -> tuple[Any, str]:
+    """Return the content of a file, and the package that its header names, empty if it names none.
+
+    Raises ``UserError``, which begins with ``choice``, if the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        content = yaml.load(text, _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        fault = " ".join(str(error).split())  # the message has several lines, with file and line number
+        raise UserError(f"{choice}: a configuration file cannot be read ({path}: {fault})") from error
+    header = PACKAGE.match(text)
+    return content, header[1] if header else ""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Loader that reads ``1e-3`` as a number and refuses a key that occurs twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        if len(set(map(str, keys))) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice} occurs twice", node.start_mark)
+        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
