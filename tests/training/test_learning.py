@@ -19,7 +19,7 @@ OPTIONS = [
     "backbone.causal=false",
 ]
 POSITIONS = {"recall": [], "copy": ["backbone.position=sinusoidal"]}
-# Recall uses one head (conf/recipe/quick_recall.yaml). Systems with smooth attention weights learn it in causal mode,
+# Recall uses one head (conf/protocol/quick.yaml). Systems with smooth attention weights learn it in causal mode,
 # in which fewer tokens compete for attention weight: linear needs 12,000 steps bidirectionally, 700 causally. Block
 # sizes suit rows of 64 tokens; score functions with another scale need another learning rate; Longformer's steps are
 # slow, and with few steps a decaying learning rate gives better results.
