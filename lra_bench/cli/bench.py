@@ -43,7 +43,10 @@ def bench(
         bool, typer.Option("--dry-run", help="Print the cells with status, reason and estimated cost; run none")
     ] = False,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print each composed configuration; run none")
+        bool,
+        typer.Option(
+            "--print-config", help="Print each composed configuration with the origin of its values; run none"
+        ),
     ] = False,
     rerun: Annotated[
         str,
@@ -71,15 +74,15 @@ def bench(
     with cache_read_only() if dry_run or print_config else nullcontext():
         planned = plan(with_source(overrides, source), root, config_dir)
     if print_config:
-        import yaml
-
+        from lra_bench.config.origins import annotated, origins
         from lra_bench.config.serialization import as_dict
 
         for each in planned:
-            print(f"# {each.cell.key}\n{yaml.safe_dump(as_dict(each.cell.config), sort_keys=False)}", end="")
+            print(f"# {each.cell.key}")
+            print(*annotated(as_dict(each.cell.config), origins(each.cell.overrides, config_dir)), sep="\n")
         return
     if dry_run:
-        _print_plan(planned, root, boards, rerun)
+        _print_plan(planned, root, boards, rerun, config_dir)
         return
     absent = not_run(planned)
     report_not_run(absent)
@@ -130,8 +133,9 @@ def _accelerator(planned: Any, rerun: str) -> str:
     return f"hardware=auto means the CPU: {unused}" if unused else ""
 
 
-def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str) -> None:
+def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, config_dir: Path | None) -> None:
     """Print a table of the cells, after the trials that they need, and the estimated cost of those that must run."""
+    from lra_bench.grid.changes import changed_since
     from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.search import all_trials, trials_to_add
     from lra_bench.grid.status import must_run
@@ -147,7 +151,7 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str) -> No
                 "cell": str(each.cell.key),
                 "status": each.status,
                 "cost": costs.get(each.cell.key),
-                "reason": each.reason,
+                "reason": each.reason or changed_since(each.cell, root, config_dir),
             }
             for each in planned
         ]

@@ -44,6 +44,11 @@ EXAMPLES = {
     "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
     "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
     "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-6f325a9d/seed0"),
+    "diff": (
+        "lra-bench diff last 'model=performer task=listops'",
+        "lra-bench diff 'protocol=quick task=pathfinder' 'protocol=small task=pathfinder'",
+        "lra-bench diff listops/performer",
+    ),
     "check": ("lra-bench check model=performer", "lra-bench check model=performer model.mixer.features=8"),
     "doctor": ("lra-bench doctor", "lra-bench doctor --results results"),
     "data prepare": (

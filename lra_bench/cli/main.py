@@ -140,7 +140,10 @@ def evaluate(
 @app.command("list")
 def list_options(
     kind: Annotated[
-        str, typer.Argument(help="models, tasks, groups (of tasks), positions, protocols, hardware, columns, figures …")
+        str,
+        typer.Argument(
+            help="models, tasks, groups (of tasks), positions, protocols, cells, hardware, columns, figures …"
+        ),
     ] = "models",
     family: Annotated[str | None, typer.Option(help="Only models of this family, such as linear")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Only models with an exact causal form")] = False,
@@ -203,6 +206,35 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
         print_json(loaded.to_dict())
     else:
         print(describe(loaded), end="")
+
+
+@app.command()
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="Record, as in lra-bench show, or overrides in quotes")],
+    second: Annotated[
+        str | None, typer.Argument(metavar="B", help="The same; default: the command of the record A, composed today")
+    ] = None,
+    results: Results = None,
+    reference: Reference = None,
+    config_dir: ConfigDir = None,
+    as_json: Json = False,
+) -> None:
+    """Print the options in which two cells differ, and where their values come from.
+
+    They are those that the key of a cell covers: options, defaults in code, revisions of classes, digests of code.
+    """
+    from lra_bench.grid.changes import Side, differences
+    from lra_bench.records.reference import reference_root
+
+    folders = root_of(results), reference_root(reference), config_dir
+    a = Side.of(first, *folders)
+    rows = differences(a, Side.of(second or a.command, *folders))
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(rows)
+    else:
+        say("No option differs.")
 
 
 @app.command()

@@ -49,22 +49,29 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the
     learning rate. Raises ``UserError`` if a class can be neither parsed nor imported.
     """
+    text = json.dumps(
+        [HASH_VERSION, TRAINING_REVISION, covered(config), fingerprint], sort_keys=True, separators=(",", ":")
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def covered(config: CellConfig) -> dict[str, Any]:
+    """Return what the hash of a cell covers of its configuration, see ``config_hash``."""
     values = as_dict(config)
     decays = config.train.weight_decay > 0 and not config.train.decay_all
-    covered: dict[str, Any] = {section: effective(values[section], section, decays) for section in SECTIONS}
+    found: dict[str, Any] = {section: effective(values[section], section, decays) for section in SECTIONS}
     for section, option in NOT_HASHED:
-        covered[section].pop(option, None)
+        found[section].pop(option, None)
     for (section, option), value in OFF.items():
-        if option in covered[section] and covered[section][option] == value:
-            del covered[section][option]
-    if sources := source_digests(covered):
-        covered["sources"] = sources
+        if option in found[section] and found[section][option] == value:
+            del found[section][option]
+    if sources := source_digests(found):
+        found["sources"] = sources
     for option, selecting in BY_ROLE.items() if decays else ():
-        if any(covered["backbone"].get(option, {}).get(each) is not None for each in selecting):
-            covered["backbone"][option]["_by_role_"] = True
+        if any(found["backbone"].get(option, {}).get(each) is not None for each in selecting):
+            found["backbone"][option]["_by_role_"] = True
     if searches(config):
-        covered["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
+        found["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
     if (search := hashed(config)) is not None:
-        covered["search"] = effective(search, "search")
-    text = json.dumps([HASH_VERSION, TRAINING_REVISION, covered, fingerprint], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+        found["search"] = effective(search, "search")
+    return found

@@ -14,7 +14,7 @@ from lra_bench.contracts import UserError
 from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
-from .protocols import Layer, Protocol
+from .protocols import Layer, Protocol, merged
 from .schema import CellConfig
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Loader:
         """Compose the cell of checked overrides. Raises ``UserError`` if a file or a value is wrong."""
         groups = [text.lstrip("+").partition("=") for text in overrides if is_group_choice(text)]
         choices = {**defaults()["choices"], **{group: name for group, _, name in groups}}
-        values = [self._parse(text) for text in overrides if not is_group_choice(text)]
+        values = self._values(overrides)
         if choices["position"] == "auto":
             choices["position"] = automatic_position(self._preliminary(choices, values), choices, self.config_dir)
         files = self._merged(choices)
@@ -91,6 +91,13 @@ class Loader:
             layers.append(Layer(f"protocol/{name}.yaml", {"protocol": {"name": name, **protocol.header}}))
             layers += [*protocol.common(), *protocol.entry("tasks", task)]
         return [*layers, *protocol.entry("models", model), *protocol.entry("cells", f"{task}/{model}")]
+
+    def values(self, overrides: Sequence[str]) -> list[tuple[str, Any]]:
+        """Return option and value of each checked override that chooses no option file."""
+        return [(override.key_or_group, override.value()) for override in self._values(overrides)]
+
+    def _values(self, overrides: Sequence[str]) -> list[Override]:
+        return [self._parse(text) for text in overrides if not is_group_choice(text)]
 
     def _preliminary(self, choices: Mapping[str, str], values: Sequence[Override]) -> dict[str, Any]:
         """Return the configuration of the chosen files and the values of the user, without checks of types."""
@@ -136,16 +143,6 @@ class Loader:
         if text not in self._parsed:
             self._parsed[text] = loading.parse(text)
         return self._parsed[text]
-
-
-def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the values of ``changes``; mappings are merged, all other values replaced."""
-    values = dict(base)
-    for key, value in changes.items():
-        before = values.get(key)
-        is_section = isinstance(value, Mapping) and isinstance(before, Mapping)
-        values[key] = merged(before, value) if is_section else value  # type: ignore[arg-type]
-    return values
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lra_bench.contracts import UserError
 
 from .capabilities import controller_capability, mixer_capability, network_capability
 from .groups import GROUPS, UNCOUNTABLE, option_files
+from .protocols import Protocol, leaves, merged, one_line
 from .task_groups import task_group
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, as about a hundred files are read
@@ -45,9 +47,10 @@ def options(
 ) -> list[dict[str, Any]]:
     """Return name and description of each option of a group.
 
-    Groups of tasks also have the list ``tasks``, which their description contains too. With ``declared``, ``family`` or
-    ``causal`` each model also has its declared capabilities. A class is imported only
-    if its capabilities cannot be parsed from its source. Models that cannot be loaded have no capabilities.
+    The kind ``cells`` means the entries of the sections ``cells`` of all protocols. Groups of tasks also have the list
+    ``tasks``, which their description contains too. With ``declared``, ``family`` or ``causal`` each model also has its
+    declared capabilities. A class is imported only if its capabilities cannot be parsed from its source. Models that
+    cannot be loaded have no capabilities.
 
     Args:
         kind: Name of the group, in the singular or plural.
@@ -63,6 +66,8 @@ def options(
         UserError: If the group or the family does not exist, or ``family`` or ``causal`` is given for another group
             than models.
     """
+    if kind in ("cell", "cells"):
+        return _cells(config_dir)
     group = PLURALS.get(kind, kind)
     if group not in LISTED:
         raise UserError(f"list {kind}: there is no such group{suggest(kind, set(PLURALS))}")
@@ -84,6 +89,23 @@ def options(
         for row in rows
         if (family is None or row.get("family") == family) and (not causal or row.get("causal") == "exact")
     ]
+
+
+def _cells(config_dir: Path | None) -> list[dict[str, Any]]:
+    """Return the cells for which a protocol has values of their own, with these values as overrides."""
+    rows = []
+    for name in option_files("protocol", config_dir):
+        protocol = Protocol(name, config_dir)
+        for key in protocol.keys("cells"):
+            values = reduce(merged, (layer.values for layer in protocol.entry("cells", key)), {})
+            task, _, model = key.partition("/")
+            rows.append(
+                {
+                    "name": f"protocol={name} task={task} model={model}",
+                    "description": " ".join(f"{option}={one_line(value)}" for option, value in leaves(values)),
+                }
+            )
+    return rows
 
 
 def by_family(rows: list[dict[str, Any]], config_dir: Path | None = None) -> dict[str, list[dict[str, Any]]]:

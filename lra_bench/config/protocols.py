@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
@@ -151,3 +154,27 @@ def _refuse_former_folders(config_dir: Path | None) -> None:
                     f"{file}: the folder {folder} is no longer read; move its values to the section {section} of "
                     f"protocol/<protocol>.yaml in the same folder ({PAGE})"
                 )
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``changes``; mappings are merged, all other values replaced."""
+    values = dict(base)
+    for key, value in changes.items():
+        before = values.get(key)
+        is_section = isinstance(value, Mapping) and isinstance(before, Mapping)
+        values[key] = merged(before, value) if is_section else value  # type: ignore[arg-type]
+    return values
+
+
+def leaves(node: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each option of nested mappings; empty mappings have no options."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def one_line(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    return yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True).strip()[1:-1]

@@ -9,9 +9,9 @@ import pytest
 
 from lra_bench.config import compose
 from lra_bench.config.groups import option_files
-from lra_bench.config.layers import Loader, merged
+from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_model, build_task
-from lra_bench.config.protocols import SECTIONS, Protocol
+from lra_bench.config.protocols import SECTIONS, Protocol, leaves, merged
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
@@ -45,14 +45,6 @@ def comments(protocol):
             found[section, entry[1]] = " ".join(lines)
         above = line.startswith("  #")
     return found
-
-
-def leaves(node, before=""):
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from leaves(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from typing import Any
 
 from lra_bench.config.compose import hydra_context
 from lra_bench.config.groups import option_files
-from lra_bench.config.layers import Loader, defaults, merged
+from lra_bench.config.layers import Loader, defaults
+from lra_bench.config.protocols import merged
 
 FILE = Path(__file__).parents[1] / "config" / "protocol_digests.json"
 

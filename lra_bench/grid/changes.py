@@ -1,0 +1,90 @@
+"""The options in which two cells differ, and why a cell is not that of an older record."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lra_bench.cells.cell import Cell
+from lra_bench.config import compose as configuration
+from lra_bench.config.import_path import importable
+from lra_bench.config.origins import Origins, differing, explained, origins
+from lra_bench.config.protocols import one_line
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import from_dict
+from lra_bench.contracts import UserError
+from lra_bench.records import store
+from lra_bench.records.names import find_path
+
+SHOWN = 3
+"""Largest number of options that the reason of a cell names."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two cells that are compared; ``command`` contains its overrides. Records have no origins."""
+
+    config: CellConfig
+    command: str
+    origins: Origins = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, named: str, results: Path, reference: Path | None, config_dir: Path | None) -> Side:
+        """Return the cell of a record, or of overrides. Raises ``UserError`` if there is none."""
+        if "=" not in named:
+            record = store.load(find_path(named, results, reference))
+            return cls(from_dict(record.config), record.command)
+        overrides = [word for word in shlex.split(named) if "=" in word and not word.startswith("-")]
+        with importable(config_dir):
+            with configuration.hydra_context():
+                made = configuration.compose(overrides, config_dir)
+            return cls(made.config, named, origins(overrides, config_dir))
+
+
+def differences(first: Side, second: Side) -> list[dict[str, str]]:
+    """Return the options that differ, with both values and the origins of those that were composed today."""
+    rows = []
+    for option, values in differing(first.config, second.config).items():
+        row = {"option": option, "A": one_line(values[0]), "B": one_line(values[1])}
+        for side, value, name in zip((first, second), values, ("origin of A", "origin of B"), strict=True):
+            if side.origins:
+                row[name] = _origin(option, value, side.origins)
+        rows.append(row)
+    return rows
+
+
+def _origin(option: str, value: Any, given: Origins) -> str:
+    return explained(value, given[option]) if option in given else "default or revision in code"
+
+
+def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
+    """Return in which options a cell differs from the most similar older record, empty if there is none.
+
+    The records are those of the same task, model, protocol and seed on any machine.
+    """
+    key = cell.key
+    pattern = f"{key.task}/{key.model}/*/{key.protocol}-*/seed{key.seed}.json"
+    nearest: dict[str, tuple[Any, Any]] | None = None
+    for path in (results / store.RUNS).glob(pattern):
+        try:
+            if f"-{key.hash}" in path.parent.name or store.load(path).key.protocol != key.protocol:
+                continue
+            changed = differing(from_dict(store.load(path).config), cell.config)
+        except UserError:  # the record cannot be read, or a class that it names no longer exists
+            continue
+        if nearest is None or len(changed) < len(nearest):
+            nearest, hash_ = changed, store.load(path).key.hash
+    if nearest is None:
+        return ""
+    if not nearest:
+        return f"differs from the record {hash_} in the data, or in a default or revision in code"
+    with importable(config_dir):
+        given = origins(cell.overrides, config_dir)
+    named = [
+        f"{option} {one_line(old)} → {one_line(new)}, {given[option][-1][0] if option in given else 'code'}"
+        for option, (old, new) in [*nearest.items()][:SHOWN]
+    ]
+    more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
+    return f"differs from the record {hash_}: {'; '.join(named)}{more}"
