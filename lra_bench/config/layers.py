@@ -14,7 +14,7 @@ from lra_bench.contracts import UserError
 from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
-from .protocols import Layer, Protocol, merged
+from .protocols import Layer, Protocol, combined, merged
 from .schema import CellConfig
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ class Loader:
         """Return the configuration of the chosen files and the values of the user, without checks of types."""
         from omegaconf import OmegaConf
 
-        config = asdict(CellConfig())
-        for layer in self.layers(choices):
-            config = merged(config, layer.values)
+        config = merged(asdict(CellConfig()), combined(self.layers(choices)))
         for override in values:
             config = merged(config, nested(override.key_or_group, override.value()))
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
@@ -118,9 +116,7 @@ class Loader:
         if key not in self._files:
             layers = self.layers(choices)
             schema = OmegaConf.structured(CellConfig)
-            values: dict[str, Any] = {}
-            for layer in layers:
-                values = merged(values, layer.values)
+            values = combined(layers)
             try:
                 unresolved = OmegaConf.merge(schema, values)
             except OmegaConfBaseException as error:

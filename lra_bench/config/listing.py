@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from lra_bench.contracts import UserError
 
 from .capabilities import controller_capability, mixer_capability, network_capability
 from .groups import GROUPS, UNCOUNTABLE, option_files
-from .protocols import Protocol, leaves, merged, one_line
+from .protocols import Protocol, combined, leaves, one_line
 from .task_groups import task_group
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, as about a hundred files are read
@@ -97,7 +96,7 @@ def _cells(config_dir: Path | None) -> list[dict[str, Any]]:
     for name in option_files("protocol", config_dir):
         protocol = Protocol(name, config_dir)
         for key in protocol.keys("cells"):
-            values = reduce(merged, (layer.values for layer in protocol.entry("cells", key)), {})
+            values = combined(protocol.entry("cells", key))
             task, _, model = key.partition("/")
             rows.append(
                 {

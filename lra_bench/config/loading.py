@@ -77,13 +77,14 @@ def parse(text: str) -> Override:
 def set_value(config: DictConfig, override: Override) -> None:
     """Set the value of an override in a configuration that accepts no new keys, except with the prefix ``++``."""
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     key, adds = override.key_or_group, override.is_force_add()
     if override.is_add() and OmegaConf.select(config, key) is not None:
         raise UserError(f"{override.input_line}: the option has a value; write it without +")
     try:
         OmegaConf.update(config, key, override.value(), merge=True, force_add=adds or override.is_add())
-    except (OverflowError, *_errors()) as error:
+    except (OverflowError, OmegaConfBaseException) as error:
         raise mistake([str(override.input_line)], error) from error
 
 
@@ -93,19 +94,14 @@ def plain(unresolved: DictConfig, overrides: Sequence[str] = ()) -> dict[str, An
     Raises ``UserError`` if one cannot be resolved, with that of ``overrides`` that contains it.
     """
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     try:
         config = OmegaConf.to_container(unresolved, resolve=True)
-    except _errors() as error:
+    except OmegaConfBaseException as error:
         raise mistake(overrides, error) from error
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    from omegaconf.errors import OmegaConfBaseException
-
-    return (OmegaConfBaseException,)
 
 
 def register_folders() -> None:

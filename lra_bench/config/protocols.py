@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,14 @@ def _refuse_former_folders(config_dir: Path | None) -> None:
                     f"{file}: the folder {folder} is no longer read; move its values to the section {section} of "
                     f"protocol/<protocol>.yaml in the same folder ({PAGE})"
                 )
+
+
+def combined(layers: Iterable[Layer]) -> dict[str, Any]:
+    """Return the values of layers, of which later ones override earlier ones."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values = merged(values, layer.values)
+    return values
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from lra_bench.config import compose
 from lra_bench.config.groups import option_files
 from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_model, build_task
-from lra_bench.config.protocols import SECTIONS, Protocol, leaves, merged
+from lra_bench.config.protocols import SECTIONS, Protocol, combined, leaves
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
@@ -109,7 +109,7 @@ class TestCell:
     @pytest.mark.one_in(8)
     def test_its_values_are_those_of_the_composed_cell(self, cell, composed):
         layers = PROTOCOLS[cell[0]].entry("cells", "/".join(cell[1:]))
-        expected = dict(leaves(functools.reduce(merged, (layer.values for layer in layers))))
+        expected = dict(leaves(combined(layers)))
         found = dict(leaves(as_dict(composed(*cell).config)))
         assert {key: found[key] for key in expected} == expected
         assert composed(*cell).modified == () and composed(*cell).differences == {}

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from lra_bench.config.compose import hydra_context
 from lra_bench.config.groups import option_files
 from lra_bench.config.layers import Loader, defaults
-from lra_bench.config.protocols import merged
+from lra_bench.config.protocols import combined
 
 FILE = Path(__file__).parents[1] / "config" / "protocol_digests.json"
 
@@ -25,7 +24,7 @@ def digests(tasks: list[str], models: list[str]) -> dict[str, str]:
 
     def values(protocol: str, task: str, model: str) -> dict[str, Any]:
         choices = {**defaults()["choices"], "hardware": "cpu", "protocol": protocol, "task": task, "model": model}
-        return functools.reduce(merged, (layer.values for layer in load.layers(choices)), {})
+        return combined(load.layers(choices))
 
     with hydra_context():
         return {
