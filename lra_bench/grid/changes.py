@@ -69,17 +69,18 @@ def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
     nearest: dict[str, tuple[Any, Any]] | None = None
     for path in (results / store.RUNS).glob(pattern):
         try:
-            if f"-{key.hash}" in path.parent.name or store.load(path).key.protocol != key.protocol:
+            record = store.load(path)
+            if record.key.protocol != key.protocol or record.key.hash == key.hash:
                 continue
-            changed = differing(from_dict(store.load(path).config), cell.config)
+            changed = differing(from_dict(record.config), cell.config)
         except UserError:  # the record cannot be read, or a class that it names no longer exists
             continue
         if nearest is None or len(changed) < len(nearest):
-            nearest, hash_ = changed, store.load(path).key.hash
+            nearest, older = changed, record.key.hash
     if nearest is None:
         return ""
     if not nearest:
-        return f"differs from the record {hash_} in the data, or in a default or revision in code"
+        return f"differs from the record {older} in the data, or in a default or revision in code"
     with importable(config_dir):
         given = origins(cell.overrides, config_dir)
     named = [
@@ -87,4 +88,4 @@ def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
         for option, (old, new) in [*nearest.items()][:SHOWN]
     ]
     more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
-    return f"differs from the record {hash_}: {'; '.join(named)}{more}"
+    return f"differs from the record {older}: {'; '.join(named)}{more}"
