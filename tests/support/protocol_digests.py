@@ -1,6 +1,6 @@
 """Digests of the values that each protocol sets for the cells of the stored tasks and models.
 
-``python -m tests.support.protocol_digests`` stores them anew, also for tasks and models that were added.
+``python -m tests.support.protocol_digests`` stores them again, with the tasks and models that were added.
 """
 
 from __future__ import annotations
