@@ -98,7 +98,7 @@ def _remedy(target: str, cause: BaseException) -> str:
 
 
 def _hidden_module(name: str) -> str:
-    """Return which module hides a file of a top-level module that is later on the import path; empty if none does."""
+    """Return a message if a module shadows a file of that name later on the import path, otherwise an empty string."""
     try:
         found = importlib.util.find_spec(name) if name else None
     except (ImportError, ValueError):

@@ -90,7 +90,7 @@ class Checks:
             return subject(replace(self.config, backbone=backbone), task, self.causal, self.device, precise=False)
 
     def quick(self) -> Iterator[Finding]:
-        """Yield the findings of the checks that run before each training of a class outside lra-bench.
+        """Run the checks that precede the training of a user-defined model, and yield their findings.
 
         Raises ``UserError`` if the model cannot be built or run.
         """
@@ -135,7 +135,7 @@ class Checks:
         return self.precise.capability
 
     def later_tokens(self) -> Iterator[Finding]:
-        """Compare outputs with those for other later tokens."""
+        """Check that outputs do not depend on later tokens."""
         on = self.precise
         if not (self.causal and on.spec.per_token):
             return
@@ -149,7 +149,7 @@ class Checks:
         )
 
     def later_gradient(self) -> Iterator[Finding]:
-        """Compare the gradient of earlier outputs with respect to later tokens with zero."""
+        """Check that gradients of outputs with respect to later tokens are zero."""
         on = self.precise
         if not (self.causal and on.spec.per_token and on.continuous):
             return
@@ -161,7 +161,7 @@ class Checks:
         yield self._equal("future gradient", pairs, 'gradients of outputs reach later tokens; declare causal="none"')
 
     def content_of_padding(self) -> Iterator[Finding]:
-        """Compare outputs for different contents of the padding."""
+        """Check that outputs do not depend on the content of the padding."""
         on = self.precise
         if self.declared.padding == "none":
             return
@@ -181,7 +181,7 @@ class Checks:
         )
 
     def amount_of_padding(self) -> Iterator[Finding]:
-        """Compare outputs for different amounts of padding."""
+        """Check that outputs do not depend on the amount of padding."""
         on, more = self.precise, 7
         if self.declared.padding != "amount" or self.declared.length == "fixed" or on.length <= more:
             return
@@ -199,7 +199,7 @@ class Checks:
         )
 
     def other_rows(self) -> Iterator[Finding]:
-        """Compare the outputs of a row in different batches, and alone."""
+        """Check that outputs of a row do not depend on the other rows of the batch."""
         on = self.precise
         x = on.inputs(3)
         with torch.no_grad():
@@ -209,7 +209,7 @@ class Checks:
         )
 
     def lengths(self) -> Iterator[Finding]:
-        """Run odd lengths, lengths that no block divides, and a single token."""
+        """Check that outputs are finite for odd lengths, lengths that no block divides, and a single token."""
         on, wrong = self.precise, []
         refuses = getattr(on.network, "supports_length", lambda length: None)
         supported = [n for n in LENGTHS if not refuses(n) and on.spec.grid is None and self.declared.length != "fixed"]
@@ -226,7 +226,7 @@ class Checks:
             yield Finding("lengths", found or f"{', '.join(map(str, supported))} tokens", not wrong)
 
     def row_without_tokens(self) -> Iterator[Finding]:
-        """Run a batch with a row that has no tokens."""
+        """Check that outputs are finite if a row of the batch has no tokens."""
         on = self.precise
         with torch.no_grad():
             finite = bool(on.run(on.inputs(2), [on.length, 0]).isfinite().all())
@@ -234,7 +234,7 @@ class Checks:
         yield Finding("row without tokens", "" if finite else advice, finite)
 
     def same_output(self) -> Iterator[Finding]:
-        """Compare outputs of two runs with the same seed of torch, in evaluation and in training mode."""
+        """Check that two runs with the same seed of torch are equal, in evaluation and in training mode."""
         on = self.precise
         x = on.inputs(2)
         with torch.no_grad():
@@ -249,7 +249,7 @@ class Checks:
         )
 
     def other_seed(self) -> Iterator[Finding]:
-        """Compare outputs with those of a network with the same initial parameters and another ``seed``."""
+        """Check that outputs depend on the argument ``seed`` only through the initial parameters."""
         if self.declared.stochastic:
             return
         on, other = (subject(replace(self.config, seed=seed), self.task, self.causal, self.device) for seed in (0, 1))
@@ -259,7 +259,7 @@ class Checks:
         yield self._equal("seed", pairs, advice)
 
     def permutation(self) -> Iterator[Finding]:
-        """Compare the outputs of permuted tokens, without position encoding, with the permuted outputs."""
+        """Check that permuting the tokens permutes the outputs, without position encoding."""
         if self.causal or not self.declared.equivariant:
             return
         config = replace(self.config, position=yaml.safe_load(option_files("position")["none"].read_text("utf-8")))
@@ -272,7 +272,7 @@ class Checks:
         yield self._equal("permutation", pairs, advice)
 
     def buffers(self) -> Iterator[Finding]:
-        """Compare buffers before and after a forward pass in training mode."""
+        """Check that a forward pass in training mode does not change buffers."""
         on = self.precise
         on.network.train()
         with torch.no_grad():
@@ -284,7 +284,7 @@ class Checks:
         yield Finding("buffers", f"{advice}after_step" if changed else "", not changed)
 
     def gradients(self) -> Iterator[Finding]:
-        """Run a training step with the initial weights."""
+        """Check that the first loss and its gradients are finite, and list parameters without a gradient."""
         on = self.initial
         on.network.train()
         x = on.inputs(2)
@@ -305,7 +305,7 @@ class Checks:
         yield Finding("parameters without gradient", f"{len(self.missing)} ({names})" if self.missing else "none")
 
     def half_precision(self) -> Iterator[Finding]:
-        """Compare the initial outputs in bf16 with those in fp32."""
+        """Check that initial outputs in bf16 are close to those in fp32."""
         on = self.initial
         x = on.inputs(2)
         with torch.no_grad():
@@ -318,7 +318,7 @@ class Checks:
         yield Finding("bf16", found if ok else f"{found}; compute sums and exponentials in float32", ok)
 
     def growth(self) -> Iterator[Finding]:
-        """Measure the growth of the largest tensor and of the time from one length to another."""
+        """Check that tensors and the number of operations grow with length at most as declared."""
         declared = self.declared
         if self.precise.spec.grid is not None:
             return
@@ -332,14 +332,14 @@ class Checks:
         advice += f'N^{memory:g}; compute it in blocks, or declare materialises="maps" and growth=2'
         yield Finding("storage", advice if elements else "", not elements)
         for pair in GROWTH_LENGTHS:
-            if (exponent := _time_exponent(self.sized, pair)) <= declared.growth + SLACK:
+            if (exponent := _operations_exponent(self.sized, pair)) <= declared.growth + SLACK:
                 break
         ok = exponent <= declared.growth + SLACK
         found = f"operations ~ N^{exponent:.1f} from {pair[0]} to {pair[1]} tokens, declared growth={declared.growth:g}"
         yield Finding("growth", found if ok else f"{found}; declare growth={round(exponent * 2) / 2:g}", ok)
 
     def state(self) -> Iterator[Finding]:
-        """Compare reading in parts with reading at once."""
+        """Check that reading a sequence in parts equals reading it at once."""
         on = self.precise
         x = on.inputs(2)
         batch, network = on.batch(x), on.network
@@ -376,7 +376,7 @@ def _growing_storages(sized: Callable[[int], Subject], pair: tuple[int, int], ex
     return [b for a, b in zip(short, long, strict=True) if b > limit * a and b >= pair[1] ** 2 / 4]
 
 
-def _time_exponent(sized: Callable[[int], Subject], pair: tuple[int, int]) -> float:
+def _operations_exponent(sized: Callable[[int], Subject], pair: tuple[int, int]) -> float:
     """Return the growth exponent of the operations of a forward pass: FLOPs, or elements of results if it is larger."""
     counts = []
     for n in pair:
@@ -410,7 +410,7 @@ def check_model(config: CellConfig, task: TaskSpec) -> list[Finding]:
 
 
 def check_before_training(config: CellConfig, task: TaskSpec, causal: bool, device: torch.device) -> int:
-    """Check the model of a configuration whose class is not part of lra-bench.
+    """Check a user-defined model before it is trained.
 
     Args:
         config: The configuration.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from lra_bench.build import load_class
 from lra_bench.config.objects import build_model
@@ -65,7 +66,7 @@ class Types(TorchDispatchMode):
 
 @dataclass
 class Subject:
-    """A network in evaluation mode and inputs that it supports.
+    """A network in evaluation mode, and random inputs of a task that it supports.
 
     Attributes:
         network: The network, with float64 weights if it supports them.
@@ -82,7 +83,7 @@ class Subject:
     tolerance: float
 
     def inputs(self, rows: int, length: int | None = None, seed: int = 0) -> Tensor:
-        """Return random inputs (B, N) or (B, N, C)."""
+        """Return random token ids of shape (B, N), or random values of shape (B, N, C)."""
         generator, shape = torch.Generator().manual_seed(seed), (rows, length or self.length)
         if self.spec.vocabulary_size is not None:
             return torch.randint(1, self.spec.vocabulary_size, shape, generator=generator).to(self.device)
@@ -215,12 +216,8 @@ def filled_padding(network: nn.Module, seed: int) -> Iterator[None]:
         other = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)).to(x)
         return torch.where(context.padding.valid[..., None], x, 10 * other), *arguments[1:]
 
-    handles = [each.register_forward_pre_hook(fill) for each in mixers_of(network)]
-    try:
+    with _removed_at_end([each.register_forward_pre_hook(fill) for each in mixers_of(network)]):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def mixers_of(network: nn.Module) -> list[nn.Module]:
@@ -244,12 +241,18 @@ def contract(network: nn.Module) -> Iterator[None]:
                 f"{where}: returns y of {_kind(result[0])} for x of shape {tuple(x.shape)}; y must have the shape of x"
             )
 
-    handles = [each.register_forward_hook(compare) for each in mixers_of(network)]
+    with _removed_at_end([each.register_forward_hook(compare) for each in mixers_of(network)]):
+        yield
+
+
+@contextmanager
+def _removed_at_end(hooks: Sequence[RemovableHandle]) -> Iterator[None]:
+    """Remove hooks at the end of the context."""
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def _kind(value: Any) -> str:

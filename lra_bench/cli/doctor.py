@@ -79,7 +79,7 @@ def _cores() -> Finding:
 
 
 def _gpus() -> Iterator[Finding]:
-    """Yield one finding per GPU of CUDA or ROCm: whether torch can use it."""
+    """Yield a finding for each NVIDIA or AMD GPU: whether torch can use it."""
     import torch
 
     gpus = _nvidia_smi()

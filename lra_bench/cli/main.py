@@ -42,7 +42,7 @@ from .profile import profile
 
 NAME = "lra-bench"
 RESUMED = ("bench", "profile", "data", "evaluate")
-"""Commands that continue an interrupted run when they are called again."""
+"""Commands that resume an interrupted run when they are called again."""
 
 app = typer.Typer(
     name=NAME,
@@ -275,7 +275,7 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _open_output() -> None:
-    """Make output possible in any encoding and without an open stdout: characters it does not have become ``?``."""
+    """Replace characters that the encoding of stdout lacks by ``?``, and discard output if stdout is closed."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, io.TextIOWrapper):

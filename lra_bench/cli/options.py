@@ -90,7 +90,7 @@ def with_source(overrides: list[str] | None, source: str | None) -> list[str]:
 
 
 def report_not_run(absent: Sequence[Planned]) -> None:
-    """Print on stderr which cells cannot run: a line for each task without data, and one for each unreadable record."""
+    """Print on stderr why cells cannot run: a line for each task without data, and for each other cell."""
     from lra_bench.grid.status import NO_DATA
 
     reasons = {each.cell.key.task: each.reason for each in absent if each.status == NO_DATA}

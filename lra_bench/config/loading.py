@@ -144,9 +144,9 @@ def mistake(overrides: Sequence[str], error: Exception) -> UserError:
     if fault.endswith("is not a ListConfig, list or tuple"):
         fault = f"must be a list; write {key}=[{value}]"
     elif "could not be converted to Integer" in fault:
-        fault = f"must be an integer{_integers(key, value)}"
+        fault = "must be a list of integers" if value[:1] == "[" else f"must be an integer{_integers(key, value)}"
     elif "could not be converted to Float" in fault:
-        fault = "must be a number"
+        fault = "must be a list of numbers" if value[:1] == "[" else "must be a number"
     return UserError(f"{override}: {fault}" if override else fault)
 
 
@@ -164,6 +164,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _find_override(overrides: Sequence[str], message: str) -> str:
-    """Return the override that an error message names, without a prefix, or an empty string."""
-    matching = (text.lstrip("+") for text in overrides if text.partition("=")[0].lstrip("+") in message)
-    return next(matching, "")
+    """Return the override with the longest name in an error message, without a prefix, or an empty string."""
+    matching = [text.lstrip("+") for text in overrides if text.partition("=")[0].lstrip("+") in message]
+    return max(matching, key=lambda text: len(text.partition("=")[0]), default="")

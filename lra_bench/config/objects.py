@@ -23,7 +23,7 @@ def build_task(config: CellConfig) -> Task:
 
 
 def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = None) -> Any:
-    """Build the model of a configuration for a task's ``spec``.
+    """Build the model that a configuration describes, for a task with the specification ``spec``.
 
     Initial parameters are drawn from ``initial_seed``, by default ``config.seed``.
 

@@ -22,7 +22,7 @@ STORED = Path(__file__).with_name("source_digests.csv")
 """Digests of the modules of ``EDITABLE`` in this version: of the file, and of its syntax tree."""
 
 EDITABLE = ("lra_bench.models", "lra_bench.tasks")
-"""Packages of lra-bench whose modules users edit in a checkout."""
+"""Packages of lra-bench that users may edit in a checkout."""
 
 DIGITS = 16
 
@@ -79,7 +79,7 @@ def source_texts(node: Any) -> dict[str, str]:
 
 
 def stored_digests(file: Path = STORED) -> dict[str, tuple[str, str]]:
-    """Return the stored digests of file and syntax tree by module."""
+    """Return for each module the stored digests of its file and of its syntax tree."""
     with file.open(encoding="utf-8", newline="") as lines:
         return {name: (of_file, of_tree) for name, of_file, of_tree in csv.reader(lines)}
 

@@ -49,7 +49,7 @@ LARGEST_PAGE = 1 << 20
 
 
 class _Member(NamedTuple):
-    """A file in an archive; ``open`` is valid until the next member is requested."""
+    """A file in an archive. ``open`` may be called until the next file is requested."""
 
     name: str
     size: int

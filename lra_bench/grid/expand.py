@@ -69,10 +69,10 @@ def grid_parts(name: str, config_dir: Path | None = None) -> Iterator[tuple[str,
 
 
 def _check_repeated(overrides: Sequence[str]) -> None:
-    """Raise ``UserError`` if an option file of the same group is chosen twice."""
+    """Raise ``UserError`` if two option files of the same group are chosen."""
     chosen: dict[str, str] = {}
     for key, _, value in (text.partition("=") for text in overrides):
-        if key in chosen and key in GROUPS:
+        if key in GROUPS and value != chosen.get(key, value):
             raise UserError(f"{key}={value}: {key} is given twice; write {key}={chosen[key]},{value} for both")
         chosen[key] = value
 

@@ -152,7 +152,7 @@ def _refusal(config: CellConfig, spec: TaskSpec) -> str:
             build_model(config, spec)
     except UserError as error:
         return str(error)
-    except Exception:
+    except Exception:  # also of constructors that need actual numbers; the process of the cell reports the others
         pass
     return ""
 

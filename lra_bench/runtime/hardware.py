@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import runpy
@@ -230,7 +231,7 @@ def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") 
 
 
 def slug(options: HardwareOptions) -> str:
-    """Return the short name of the hardware in a cell's key, without importing torch on a machine without a GPU.
+    """Return the short name of the hardware in a cell's key, without importing torch if it is built for a CPU only.
 
     It contains the processor (``Processor.slug``) and the number of threads (``2t``), or the GPU; the precision except
     fp32 on a CPU; and, with a strategy, the number of processes. Examples: ``cpu-xeon-6-143-8-vm-2t``, ``h200-bf16``,
@@ -292,6 +293,7 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+@functools.cache
 def torch_build() -> str:
     """Return the platform for which torch is built, such as ``CUDA 12.8`` or ``ROCm 6.4``; empty if only for a CPU."""
     spec = find_spec("torch")

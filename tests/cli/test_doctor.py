@@ -21,7 +21,7 @@ def smi(tmp_path, monkeypatch):
 
 
 def gpu_finding(monkeypatch, cuda: str | None, available: bool) -> Finding:
-    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(doctor, "torch_build", lambda: f"CUDA {cuda}" if cuda else "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     (found,) = doctor._gpus()
     return found

@@ -123,7 +123,7 @@ def test_the_search_is_an_option_of_grids(tmp_path: Path) -> None:
         (["search=lr", "search.rates=[1e-3,1e-3]"], "must be two or more different rates"),
         (["search=lr", "search.rates=[1e-3,0]"], "search.rates=[0.001,0.0]: must be above 0"),
         (["search=lr", "search.rates=[1e-3,1e30]"], "must be above 0 and at most 1e9"),
-        (["search=lr", "search.rates=[1e-3,many]"], "Value 'many' of type 'str'"),
+        (["search=lr", "search.rates=[1e-3,many]"], "search.rates=[1e-3,many]: must be a list of numbers"),
         (["search=lr", "search.seeds=[]"], "search.seeds=[]: must be one or more"),
         (["search=lr", "search.seeds=[5,5]"], "must be one or more different seeds"),
         (["search=lr", "search.seeds=[-1]"], "search.seeds=[-1]: must be at least 0"),

@@ -226,7 +226,8 @@ def test_repeated_signals_count_once_and_a_later_sigterm_counts_again():
 
 
 ENDING = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent process may ignore it
 from lra_bench.runtime.signals import ignore_all
 
 try:

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from lra_bench.cells.run import run
+from lra_bench.cells.stages import Stages
 from lra_bench.cli.profile import comparison_plans
 from lra_bench.grid.plan import plan
+from lra_bench.records import store
 from lra_bench.tasks.listops import ListOps
 from tests.support.command import TINY
 from tests.support.malformed import command
@@ -56,3 +58,17 @@ def test_the_process_of_a_cell_builds_its_task_once(built, tmp_path):
         torch.set_num_threads(threads)
     assert (record.status, code) == ("ok", 0), record.reason
     assert len(built) == 1
+
+
+def test_a_value_that_a_record_cannot_store_gives_a_failed_record(built, tmp_path, monkeypatch):
+    (planned,) = plan([*CELL, "model=local"], tmp_path)
+    monkeypatch.setattr(Stages, "measure", lambda self: self.record.floors.update(majority="high"))
+    threads = torch.get_num_threads()
+    try:
+        record, code = run(planned.cell, tmp_path, 1)
+    finally:
+        torch.set_num_threads(threads)
+    assert (record.status, code) == ("failed", 1)
+    assert record.reason.startswith("a measured value cannot be stored: floors.majority")
+    assert store.load(record.path) == record
+    assert plan([*CELL, "model=local"], tmp_path)[0].status == "failed"

@@ -70,7 +70,7 @@ TYPES = {
     nn.Linear: "projection",
     nn.RNNBase: "projection",
 }
-"""Roles of the parameters of two or more dimensions of torch's modules."""
+"""Roles of parameters of torch's own modules that have two or more dimensions."""
 
 REASONS = {
     "SLSTM.recurrent": "the authors' code decays parameters named weight only",
