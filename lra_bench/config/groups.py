@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from functools import cache
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def roots(config_dir: Path | None) -> list[Path]:
 def option_paths(group: str, name: str, config_dir: Path | None = None) -> list[Path]:
     """Return the files of an option, that of lra-bench first."""
     paths = (root / group / f"{name}.yaml" for root in roots(config_dir))
-    return [path for path in paths if path.is_file()]
+    return [path for path in paths if os.path.lexists(path)]
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
