@@ -13,7 +13,7 @@ from typing import Any
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .groups import GROUPS, PACKAGE, listing, option_files
+from .groups import GROUPS, PACKAGE, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .hybrid import hybrid_mixer
 from .layers import Loader
@@ -188,7 +188,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
 
 def _check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
     """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, lacks a part."""
-    file = option_files("model", config_dir)[name]
+    file = option_paths("model", name, config_dir)[0]
     if isinstance(node.get("model"), Mapping):
         raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
     if not node.get("mixer") and not node.get("network"):

@@ -54,6 +54,14 @@ def defaults() -> dict[str, Any]:
     return dict(yaml_files.read(roots(None)[0] / "config.yaml", "lra-bench")[0])
 
 
+@cache
+def _schema() -> DictConfig:
+    """Return the schema of ``CellConfig``, with the default of each option; do not change it."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.structured(CellConfig)  # type: ignore[no-any-return]
+
+
 class Loader:
     """Compose the configurations of many cells, inside ``compose.hydra_context``; each option file is read once.
 
@@ -74,7 +82,8 @@ class Loader:
         choices = {**defaults()["choices"], **{group: name for group, _, name in groups}}
         values = self._values(overrides)
         if choices["position"] == "auto":
-            choices["position"] = automatic_position(self._preliminary(choices, values), choices, self.config_dir)
+            preliminary = self._preliminary(choices, values)
+            choices["position"] = automatic_position(preliminary, choices, self._option, self.config_dir)
         files = self._merged(choices)
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         return Loaded(_with_values(files, values), files.plain, choices, missing)
@@ -115,12 +124,11 @@ class Loader:
         key = tuple(choices.values())
         if key not in self._files:
             layers = self.layers(choices)
-            schema = OmegaConf.structured(CellConfig)
             values = combined(layers)
             try:
-                unresolved = OmegaConf.merge(schema, values)
+                unresolved = OmegaConf.merge(_schema(), values)
             except OmegaConfBaseException as error:
-                raise _mistake(schema, layers, error) from error
+                raise _mistake(layers, error) from error
             OmegaConf.set_struct(unresolved, True)
             self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values))  # type: ignore[arg-type]
         return self._files[key]
@@ -148,7 +156,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> UserError:
+def _mistake(layers: Sequence[Layer], error: Exception) -> UserError:
     """Return the message of an error of merging, with the first layer that the schema does not accept."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -156,7 +164,7 @@ def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> U
     origin = ""
     for layer in reversed(layers):
         try:
-            OmegaConf.merge(schema, layer.values)
+            OmegaConf.merge(_schema(), layer.values)
         except OmegaConfBaseException as found:
             origin, error = f"{layer.origin}: ", found
     return UserError(f"{origin}{loading.mistake((), error)}")
