@@ -41,10 +41,16 @@ class Loaded:
 
 @dataclass
 class _Files:
-    """The configuration of the chosen files; ``plain`` has its interpolations resolved."""
+    """The values of the chosen files.
 
-    unresolved: DictConfig
-    plain: dict[str, Any]
+    Attributes:
+        values: The values.
+        config: The configuration with these values, with interpolations resolved.
+        interpolates: Whether there are interpolations, which can refer to values of the user.
+    """
+
+    values: dict[str, Any]
+    config: dict[str, Any]
     interpolates: bool
 
 
@@ -62,6 +68,21 @@ def _schema() -> DictConfig:
     return OmegaConf.structured(CellConfig)  # type: ignore[no-any-return]
 
 
+@cache
+def _plain_schema() -> dict[str, Any]:
+    """Return the default of each option; do not change it."""
+    return loading.plain(_schema())
+
+
+def _unresolved(values: Mapping[str, Any]) -> DictConfig:
+    """Return the configuration with these values, in which no option can be added."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.merge(_schema(), values)
+    OmegaConf.set_struct(config, True)
+    return config  # type: ignore[return-value]
+
+
 class Loader:
     """Compose the configurations of many cells, inside ``compose.hydra_context``; each option file is read once.
 
@@ -74,6 +95,7 @@ class Loader:
         self._options: dict[tuple[str, str], dict[str, Any]] = {}
         self._protocols: dict[str, Protocol] = {}
         self._files: dict[tuple[str, ...], _Files] = {}
+        self._sections: dict[tuple[str, str], Any] = {}
         self._parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Sequence[str]) -> Loaded:
@@ -86,7 +108,7 @@ class Loader:
             choices["position"] = automatic_position(preliminary, choices, self._option, self.config_dir)
         files = self._merged(choices)
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
-        return Loaded(_with_values(files, values), files.plain, choices, missing)
+        return Loaded(_with_values(files, values), files.config, choices, missing)
 
     def layers(self, choices: Mapping[str, str]) -> list[Layer]:
         """Return the values of all files for the choice of each group, in the order in which they are merged."""
@@ -118,20 +140,32 @@ class Loader:
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
 
     def _merged(self, choices: Mapping[str, str]) -> _Files:
-        from omegaconf import OmegaConf
+        """Return the configuration of the chosen files. Raises ``UserError`` if the schema does not accept a value."""
         from omegaconf.errors import OmegaConfBaseException
 
         key = tuple(choices.values())
         if key not in self._files:
             layers = self.layers(choices)
             values = combined(layers)
+            interpolates = "${" in str(values)
             try:
-                unresolved = OmegaConf.merge(_schema(), values)
+                if interpolates or not all(isinstance(value, dict) for value in values.values()):
+                    config = loading.plain(_unresolved(values))
+                else:
+                    config = {**_plain_schema(), **{name: self._section(name, value) for name, value in values.items()}}
             except OmegaConfBaseException as error:
                 raise _mistake(layers, error) from error
-            OmegaConf.set_struct(unresolved, True)
-            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values))  # type: ignore[arg-type]
+            self._files[key] = _Files(values, config, interpolates)
         return self._files[key]
+
+    def _section(self, name: str, values: dict[str, Any]) -> Any:
+        """Return a section of the configuration; the same values, which many cells have, are merged once."""
+        from omegaconf import OmegaConf
+
+        key = name, repr(values)
+        if key not in self._sections:
+            self._sections[key] = OmegaConf.to_container(OmegaConf.merge(_schema()[name], values))
+        return self._sections[key]
 
     def _option(self, group: str, name: str) -> dict[str, Any]:
         if (group, name) not in self._options:
@@ -173,10 +207,10 @@ def _mistake(layers: Sequence[Layer], error: Exception) -> UserError:
 def _with_values(files: _Files, values: Sequence[Override]) -> dict[str, Any]:
     """Return a copy of the configuration of the chosen files in which the values of the overrides are set."""
     if not files.interpolates:
-        config = copy.deepcopy(files.plain)
+        config = copy.deepcopy(files.config)
         if all(_replace_value(config, override) for override in values):
             return config
-    unresolved = copy.deepcopy(files.unresolved)
+    unresolved = _unresolved(files.values)
     for override in values:
         loading.set_value(unresolved, override)
     return loading.plain(unresolved, [str(override.input_line) for override in values])
