@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,7 +134,7 @@ class Loader:
         """Return the configuration of the chosen files and the values of the user, without checks of types."""
         from omegaconf import OmegaConf
 
-        config = merged(asdict(CellConfig()), combined(self.layers(choices)))
+        config = merged(_plain_schema(), combined(self.layers(choices)))
         for override in values:
             config = merged(config, nested(override.key_or_group, override.value()))
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
