@@ -81,7 +81,7 @@ def source_texts(node: Any) -> dict[str, str]:
 
 @cache
 def manifest() -> dict[str, dict[str, Any]]:
-    """Return what is stored about the code of this version, so that planning imports no task and no model.
+    """Return what is stored about the code of this version, so that planning does not import models.
 
     Returns:
         ``modules``: digests of file and syntax tree of each module of ``EDITABLE``; ``classes``: the fields of
@@ -96,6 +96,7 @@ def current_digests() -> dict[str, list[str]]:
     return {name: [_digest(content), _tree_digest(content)] for name, content in contents.items()}
 
 
+@cache
 def editable_files() -> dict[str, Path]:
     """Return the source files of the packages of ``EDITABLE``, by module."""
     folders = {package: Path(str(importlib.import_module(package).__path__[0])) for package in EDITABLE}
