@@ -15,12 +15,12 @@ def mixer_capability(target: str) -> Capability:
 
     Raises ``UserError`` if the class is not a mixer.
     """
-    if (found := _capability(declared(target, "model.mixer").spec)) is None:
+    if (capability := _capability(declared(target, "model.mixer").spec)) is None:
         raise UserError(
             f"model.mixer._target_={target}: is not a mixer (the class has no MixerSpec); "
             "name a subclass of lra_bench.models.mixer.Mixer"
         )
-    return found
+    return capability
 
 
 def network_capability(target: str) -> Capability | None:
@@ -33,9 +33,9 @@ def controller_capability(target: str) -> Capability:
 
     Raises ``UserError`` if the class is not a controller.
     """
-    if (found := _capability(declared(target, "model.controller").spec)) is None:
+    if (capability := _capability(declared(target, "model.controller").spec)) is None:
         raise UserError(f"model.controller._target_={target}: is not a depth controller (the class has no spec)")
-    return found
+    return capability
 
 
 def position_hooks(target: str) -> frozenset[str]:
@@ -51,4 +51,5 @@ def position_hooks(target: str) -> frozenset[str]:
 def _capability(values: Mapping[str, Any] | None) -> Capability | None:
     if values is None:
         return None
-    return Capability(**{name: tuple(each) if isinstance(each, list) else each for name, each in values.items()})
+    fields: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+    return Capability(**fields)

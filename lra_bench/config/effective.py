@@ -57,11 +57,11 @@ def effective(node: Any, option: str, decays: bool = False) -> Any:
     if isinstance(node, Mapping):
         values = {str(name): value for name, value in node.items()}
         if target := values.get("_target_"):
-            found = declared(str(target), option)
-            values = {**found.defaults, **values, "_revisions_": found.revisions}
-            values |= {name: _selected(values.get(name), known) for name, known in found.named_classes.items()}
-            if decays and found.not_decayed:
-                values["_not_decayed_"] = found.not_decayed
+            of_target = declared(str(target), option)
+            values = {**of_target.defaults, **values, "_revisions_": of_target.revisions}
+            values |= {name: _selected(values.get(name), choices) for name, choices in of_target.named_classes.items()}
+            if decays and of_target.not_decayed:
+                values["_not_decayed_"] = of_target.not_decayed
         return {name: effective(value, f"{option}.{name}".removeprefix("."), decays) for name, value in values.items()}
     if isinstance(node, list | tuple):
         return [effective(entry, option, decays) for entry in node]
@@ -74,14 +74,14 @@ def effective(node: Any, option: str, decays: bool = False) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _selected(given: Any, known: Mapping[str, str]) -> Any:
-    """Return the value of an option that selects classes by name, with ``_target_`` in place of known names."""
+def _selected(given: Any, classes: Mapping[str, str]) -> Any:
+    """Return the value of an option that selects classes by name, with ``_target_`` in place of their names."""
     if isinstance(given, list | tuple):
-        return [_selected(each, known) for each in given]
+        return [_selected(each, classes) for each in given]
     options = {"name": given} if isinstance(given, str) else given
-    if not isinstance(options, Mapping) or "_target_" in options or str(options.get("name")) not in known:
+    if not isinstance(options, Mapping) or "_target_" in options or str(options.get("name")) not in classes:
         return given
-    return {"_target_": known[str(options["name"])], **{key: each for key, each in options.items() if key != "name"}}
+    return {"_target_": classes[str(options["name"])], **{key: each for key, each in options.items() if key != "name"}}
 
 
 def declared(target: str, option: str) -> Declared:
@@ -107,15 +107,15 @@ def declared(target: str, option: str) -> Declared:
     return Declared(**stored)
 
 
-def of_class(found: type) -> Declared:
+def of_class(cls: type) -> Declared:
     """Return what an imported class declares."""
-    capabilities = {name: getattr(found, name, None) for name in ("spec", "capability")}
-    hooks = getattr(found, "hooks", None)
+    capabilities = {name: getattr(cls, name, None) for name in ("spec", "capability")}
+    hooks = getattr(cls, "hooks", None)
     return Declared(
-        defaults=effective(default_options(found), ""),
-        revisions=[revision for base in found.__mro__ if (revision := vars(base).get("revision", 1)) != 1],
-        named_classes=effective(getattr(found, "named_classes", {}), ""),
-        not_decayed=list(getattr(found, "not_decayed", ())),
+        defaults=effective(default_options(cls), ""),
+        revisions=[revision for base in cls.__mro__ if (revision := vars(base).get("revision", 1)) != 1],
+        named_classes=effective(getattr(cls, "named_classes", {}), ""),
+        not_decayed=list(getattr(cls, "not_decayed", ())),
         hooks=sorted(hooks) if isinstance(hooks, frozenset) else None,
         **{name: each.as_dict() if isinstance(each, Capability) else None for name, each in capabilities.items()},
     )

@@ -65,7 +65,7 @@ def _schema() -> DictConfig:
     """Return the schema of ``CellConfig``, with the default of each option; do not change it."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.structured(CellConfig)  # type: ignore[no-any-return]
+    return OmegaConf.structured(CellConfig)
 
 
 @cache

@@ -18,6 +18,7 @@ from typing import Any
 from lra_bench.build import OWN_PACKAGE
 
 MANIFEST = Path(__file__).with_name("manifest.json")
+"""What is stored about the code of this version, see ``manifest``."""
 
 EDITABLE = ("lra_bench.models", "lra_bench.tasks")
 """Packages of lra-bench that users may edit in a checkout."""
