@@ -71,7 +71,7 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     ``fingerprint``, the fingerprint of the task's data. If weight decay applies to a part of the parameters, it also
     covers the names of parameters to which these classes do not apply it. Seed, labels, paths, tracker, launcher and
     hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the
-    learning rate. Raises ``UserError`` if a class can be neither parsed nor imported.
+    learning rate. Raises ``UserError`` if a class cannot be imported.
     """
     return digest(covered(config), fingerprint)
 

@@ -48,8 +48,7 @@ def options(
 
     The kind ``cells`` means the entries of the sections ``cells`` of all protocols. Groups of tasks also have the list
     ``tasks``, which their description contains too. With ``declared``, ``family`` or ``causal`` each model also has its
-    declared capabilities. A class is imported only if its capabilities cannot be parsed from its source. Models that
-    cannot be loaded have no capabilities.
+    declared capabilities. Models that cannot be loaded have no capabilities.
 
     Args:
         kind: Name of the group, in the singular or plural.

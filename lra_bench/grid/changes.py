@@ -10,7 +10,6 @@ from typing import Any
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
 from lra_bench.config.hashing import covered, digest, earlier_revisions
-from lra_bench.config.import_path import importable
 from lra_bench.config.origins import Origins, differing, explained, origins
 from lra_bench.config.protocols import one_line
 from lra_bench.config.schema import CellConfig
@@ -34,15 +33,17 @@ class Side:
 
     @classmethod
     def of(cls, named: str, results: Path, reference: Path | None, config_dir: Path | None) -> Side:
-        """Return the cell of a record, or of overrides. Raises ``UserError`` if there is none."""
+        """Return the cell of a record, or of overrides. Raises ``UserError`` if there is none.
+
+        Classes in ``config_dir`` must be importable.
+        """
         if "=" not in named:
             record = store.load(find_path(named, results, reference))
             return cls(from_dict(record.config), record.command)
         overrides = [word for word in shlex.split(named) if "=" in word and not word.startswith("-")]
-        with importable(config_dir):
-            with configuration.hydra_context():
-                made = configuration.compose(overrides, config_dir)
-            return cls(made.config, named, origins(overrides, config_dir))
+        with configuration.hydra_context():
+            made = configuration.compose(overrides, config_dir)
+        return cls(made.config, named, origins(overrides, config_dir))
 
 
 def differences(first: Side, second: Side) -> list[dict[str, str]]:
@@ -64,7 +65,8 @@ def _origin(option: str, value: Any, given: Origins) -> str:
 def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
     """Return in which options a cell differs from the most similar older record, empty if there is none.
 
-    The records are those of the same task, model, protocol and seed on any machine.
+    The records are those of the same task, model, protocol and seed on any machine. Classes in ``config_dir`` must be
+    importable.
     """
     key = cell.key
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-*/seed{key.seed}.json"
@@ -84,8 +86,7 @@ def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
         return ""
     if not nearest:
         return f"differs from the record {older.key.hash}: {_change_in_code(cell, older)}"
-    with importable(config_dir):
-        given = origins(cell.overrides, config_dir)
+    given = origins(cell.overrides, config_dir)
     named = [
         f"{option} {one_line(old)} → {one_line(new)}, {given[option][-1][0] if option in given else 'code'}"
         for option, (old, new) in [*nearest.items()][:SHOWN]
