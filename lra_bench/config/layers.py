@@ -149,7 +149,7 @@ class Loader:
             values = combined(layers)
             interpolates = "${" in str(values)
             try:
-                if interpolates or not all(isinstance(value, dict) for value in values.values()):
+                if interpolates or not all(isinstance(value, dict) for value in values.values()):  # such as seed
                     config = loading.plain(_unresolved(values))
                 else:
                     config = {**_plain_schema(), **{name: self._section(name, value) for name, value in values.items()}}

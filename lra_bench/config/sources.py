@@ -32,8 +32,8 @@ Stamp = tuple[int, int]
 def targets(node: Any) -> Iterator[str]:
     """Yield every ``_target_`` in a part of a configuration."""
     if isinstance(node, Mapping):
-        if "_target_" in node:
-            yield str(node["_target_"])
+        if target := node.get("_target_"):
+            yield str(target)
         node = list(node.values())
     if isinstance(node, list | tuple):
         for value in node:
