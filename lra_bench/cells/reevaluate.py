@@ -91,10 +91,10 @@ def reevaluate(
             raise UserError(
                 f"{path}: has status {record.status}, so it has no tested weights; run {record.command} first"
             )
-        config = _config(record, hardware, config_dir)
-        machine = resolve(single_process(config.hardware))
-        machine.apply()
         with recorded_classes(path, config_dir, trusted):
+            config = _config(record, hardware, config_dir)
+            machine = resolve(single_process(config.hardware))
+            machine.apply()
             task, model = _restored(record, config, checkpoints, machine)
         selected_knobs = select_knobs(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         request = _request(record, task, lengths, selected_knobs)

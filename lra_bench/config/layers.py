@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,8 @@ from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
 from .protocols import Layer, Protocol, combined, merged
-from .schema import CellConfig
+from .schema import CellConfig, extended_backbone, own_options
+from .validation import check_name
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -41,11 +42,15 @@ class Loaded:
 
 @dataclass
 class _Files:
-    """The configuration of the chosen files; ``plain`` has its interpolations resolved."""
+    """The configuration of the chosen files.
+
+    ``plain`` has its interpolations resolved, ``backbone`` are the options that only the class of the backbone has.
+    """
 
     unresolved: DictConfig
     plain: dict[str, Any]
     interpolates: bool
+    backbone: Collection[str]
 
 
 @cache
@@ -75,7 +80,11 @@ class Loader:
         values = self._values(overrides)
         if choices["position"] == "auto":
             choices["position"] = automatic_position(self._preliminary(choices, values), choices, self.config_dir)
-        files = self._merged(choices)
+        targets = [each.value() for each in values if each.key_or_group == "backbone._target_"]
+        files = self._merged(choices, targets[-1] if targets else None)
+        for option, _, value in (text.lstrip("+").partition("=") for text in overrides):
+            if option.startswith("backbone."):
+                check_name(option, value, files.backbone)
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         return Loaded(_with_values(files, values), files.plain, choices, missing)
 
@@ -108,21 +117,24 @@ class Loader:
             config = merged(config, nested(override.key_or_group, override.value()))
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
 
-    def _merged(self, choices: Mapping[str, str]) -> _Files:
+    def _merged(self, choices: Mapping[str, str], backbone: str | None) -> _Files:
+        """Merge the chosen files, with the options of the class ``backbone``, by default that of the files."""
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
-        key = tuple(choices.values())
+        key = (*choices.values(), str(backbone))
         if key not in self._files:
             layers = self.layers(choices)
-            schema = OmegaConf.structured(CellConfig)
             values = combined(layers)
+            kind = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
+            schema = OmegaConf.structured(CellConfig(backbone=kind()))
             try:
                 unresolved = OmegaConf.merge(schema, values)
             except OmegaConfBaseException as error:
                 raise _mistake(schema, layers, error) from error
             OmegaConf.set_struct(unresolved, True)
-            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values))  # type: ignore[arg-type]
+            own = own_options(kind())
+            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values), own)  # type: ignore[arg-type]
         return self._files[key]
 
     def _option(self, group: str, name: str) -> dict[str, Any]:

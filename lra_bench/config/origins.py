@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .compose import check_override, hydra_context
+from .compose import hydra_context
 from .hashing import covered
 from .layers import Loader, nested
 from .protocols import Layer, leaves, one_line
 from .schema import CellConfig
+from .validation import check_override
 
 CHOSEN = "chosen by lra-bench"
 """Origin of a value that no file and no override sets, such as the number of threads."""

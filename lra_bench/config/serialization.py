@@ -6,14 +6,15 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from lra_bench.contracts import UserError
+from lra_bench.options import shown
 
-from .bounds import check_bounds
-from .schema import CellConfig
+from .schema import Backbone, CellConfig, extended_backbone
+from .search import LR
 
 Options = TypeVar("Options")
 
@@ -39,14 +40,24 @@ def from_dict(raw: Mapping[str, Any]) -> CellConfig:
     """
     if missing := [name for name in REQUIRED if name not in raw]:
         raise UserError(f"the configuration has no section {missing[0]}")
-    config = CellConfig()
-    for name, hint in _hints(CellConfig).items():
-        if name in raw:
-            is_section = is_dataclass(getattr(config, name))
-            setattr(config, name, (options_from if is_section else _checked)(hint, raw[name], name))
-    check_bounds(config)
+    config = options_from(CellConfig, raw, "")
+    _check_lists(config)
     _refuse_nan(as_dict(config), "")
     return config
+
+
+def _check_lists(config: CellConfig) -> None:
+    """Raise ``UserError`` if a list has a wrong number of entries."""
+    train, search = config.train, config.search
+    if len(train.betas) != 2:
+        raise UserError(f"train.betas={shown(train.betas)}: must be two numbers, such as [0.9,0.999]")
+    if train.beta1_cycle is not None and len(train.beta1_cycle) != 2:
+        cycle = shown(train.beta1_cycle)
+        raise UserError(f"train.beta1_cycle={cycle}: must be two numbers, such as [0.95,0.85], or null")
+    if search.name == LR and len(set(search.rates)) < max(2, len(search.rates)):
+        raise UserError(f"search.rates={shown(search.rates)}: must be two or more different rates")
+    if search.name == LR and len(set(search.seeds)) < max(1, len(search.seeds)):
+        raise UserError(f"search.seeds={shown(search.seeds)}: must be one or more different seeds")
 
 
 def _refuse_nan(value: Any, option: str) -> None:
@@ -62,18 +73,26 @@ def _refuse_nan(value: Any, option: str) -> None:
 
 
 def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options:
-    """Build one section of a configuration. Raises ``UserError`` as ``from_dict``, but does not check bounds."""
-    _checked(dict[str, Any], raw, section)
-    hints = _hints(cls)
-    if section.partition(".")[0] in CLOSED and (unknown := [name for name in raw if name not in hints]):
+    """Build one section of a configuration. Raises ``UserError`` as ``from_dict``."""
+    _check_type(dict[str, Any], raw, section)
+    if cls is Backbone:
+        _check_type(str | None, raw.get("_target_"), f"{section}._target_")
+        cls = extended_backbone(raw.get("_target_"))  # type: ignore[assignment]
+    declared = {entry.name: entry for entry in fields(cls)}  # type: ignore[arg-type]
+    if section.partition(".")[0] in CLOSED and (unknown := [name for name in raw if name not in declared]):
         raise UserError(f"{section}.{unknown[0]}: there is no such option")
-    return cls(
-        **{
-            name: (options_from if is_dataclass(hint) else _checked)(hint, raw[name], f"{section}.{name}")
-            for name, hint in hints.items()
-            if name in raw
-        }
-    )
+    given = {}
+    for name, hint in _hints(cls).items():
+        if name not in raw:
+            continue
+        option, value = f"{section}.{name}".removeprefix("."), raw[name]
+        given[name] = options_from(hint, value, option) if is_dataclass(hint) else value
+        if not is_dataclass(hint):
+            _check_type(hint, value, option)
+            rule = declared[name].metadata.get("rule")
+            if rule and (message := rule.violated(option, value)):
+                raise UserError(message)
+    return cls(**given)
 
 
 @cache
@@ -81,12 +100,11 @@ def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _checked(hint: Any, value: Any, option: str) -> Any:
-    """Return ``value``; raise ``UserError`` if it does not have the type ``hint``."""
+def _check_type(hint: Any, value: Any, option: str) -> None:
+    """Raise ``UserError`` if ``value`` does not have the type ``hint``."""
     if not _fits(value, hint):
         expected = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
         raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {expected}")
-    return value
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import Accelerable, UserError, install_command
+from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Rule, option
 
 from .processor import processor, usable_cpus
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+THREADS = Rule("must be 1 to 65536", lambda value: 1 <= value <= 65536)
 STRATEGIES = ("none", "ddp", "fsdp")
 """Values of ``hardware.strategy``: one process; or several, with replicated (ddp) or sharded (fsdp) parameters."""
 CPU_PROCESSES = 2
@@ -64,13 +66,13 @@ class HardwareOptions:
     compile: bool = False
     deterministic: bool = False
     accelerated: bool = False
-    processes: int | None = None
+    processes: int | None = option(None, AT_LEAST_ONE)
     strategy: str = "none"
-    threads: int | None = None
-    micro_batch: int | None = None
-    timeout_seconds: int | None = None
-    memory_limit_gigabytes: float | None = None
-    checkpoint_seconds: float = 30.0
+    threads: int | None = option(None, THREADS)
+    micro_batch: int | None = option(None, AT_LEAST_ONE)
+    timeout_seconds: int | None = option(None, AT_LEAST_ONE)
+    memory_limit_gigabytes: float | None = option(None, POSITIVE)
+    checkpoint_seconds: float = option(30.0, NOT_NEGATIVE)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from lra_bench.backbone_options import BackboneOptions
 from lra_bench.config.objects import build_model
 from lra_bench.config.schema import Backbone, CellConfig
 from lra_bench.contracts import Batch, UserError
@@ -283,7 +284,8 @@ class TestOptions:
         """The initial loss is close to that of a uniform prediction: no logit is large."""
         torch.manual_seed(0)
         spec = task(classes=10, length=256)
-        network = SequenceModel(spec=spec, mixer=NODES["transformer"], position=node_file("position", "learned"))
+        parts = {"mixer": NODES["transformer"], "position": node_file("position", "learned")}
+        network = SequenceModel(spec=spec, options=BackboneOptions(), **parts)
         batch = batch_for(spec, (256,) * 32)
         loss = torch.nn.functional.cross_entropy(network(batch).logits, batch.targets).item()
         assert abs(loss - 2.303) < 0.5

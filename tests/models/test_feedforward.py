@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from lra_bench.config.schema import Experts as ExpertOptions
-from lra_bench.config.schema import ProductKeys
+from lra_bench.backbone_options import Experts as ExpertOptions
+from lra_bench.backbone_options import ProductKeys
 from lra_bench.contracts import UserError
 from lra_bench.models.experts import Experts
 from lra_bench.models.feedforward import GATED, FeedForward, activation
