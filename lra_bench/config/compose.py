@@ -14,7 +14,7 @@ from .groups import PACKAGE, option_files
 from .hybrid import hybrid_mixer
 from .layers import Loader
 from .loading import EMPTY, register_folders
-from .schema import CellConfig, added_keys
+from .schema import CellConfig, added_keys, own_options
 from .serialization import from_dict
 from .validation import check_override
 
@@ -28,7 +28,7 @@ Missing data changes the fingerprint of the task, which already separates the ra
 """
 
 VARIANT_SECTIONS = ("model", "position")
-VARIANT_KEYS = ("backbone.causal", *added_keys())
+VARIANT_KEYS = ("backbone.causal", "backbone._target_", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 
@@ -90,20 +90,19 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
     _check_model_file(cell_config.model, loaded.choices["model"], config_dir)
+    of_system = (*VARIANT_KEYS, *(f"backbone.{name}" for name in own_options(cell_config.backbone)))
+    differences = {
+        key: value
+        for key, value in changed.items()
+        if key.partition(".")[0] in VARIANT_SECTIONS or key.startswith(of_system)
+    }
+    kept = {*FREE_KEYS, *differences}
     return Composed(
         config=cell_config,
         choices=loaded.choices,
         overrides=tuple(overrides),
-        differences={
-            key: value
-            for key, value in changed.items()
-            if key.partition(".")[0] in VARIANT_SECTIONS or key in VARIANT_KEYS
-        },
-        modified=tuple(
-            key
-            for key in changed
-            if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in (*FREE_KEYS, *VARIANT_KEYS)
-        ),
+        differences=differences,
+        modified=tuple(key for key in changed if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in kept),
         missing=loaded.missing,
     )
 

@@ -66,9 +66,13 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_mixer_of_the_guide_runs_outside_the_repository(tmp_path: Path) -> None:
-    [record] = run_as_written(ROOT / "docs" / "adding-a-model.md", tmp_path)
-    assert (record["status"], record["key"]["task"], record["key"]["model"]) == ("ok", "listops", "my_mixer")
-    assert record["capability"]["family"] == "attention_free"
+    records = run_as_written(ROOT / "docs" / "adding-a-model.md", tmp_path)
+    for record in records:
+        assert (record["status"], record["key"]["task"], record["key"]["model"]) == ("ok", "listops", "my_mixer")
+        assert record["capability"]["family"] == "attention_free"
+    differences = [record["variant"]["differences"] for record in records]
+    own = {"backbone._target_": "my_backbone.Tempered", "backbone.temperature": 2}
+    assert sorted(differences, key=len) == [{}, own]
 
 
 @pytest.mark.slow
