@@ -43,6 +43,12 @@ def one_of(names: Iterable[str], verb: str = "must be", end: str = "") -> Rule:
     return Rule(f"{verb} one of {', '.join(names)}{end}", names.__contains__, str)
 
 
+def choose(names: Iterable[str]) -> Rule:
+    """Return the rule that a value is one of ``names``, whose message lists them with "or"."""
+    *others, last = names
+    return Rule(f"choose {', '.join(others)} or {last}", [*others, last].__contains__, str)
+
+
 def option(default: Any, rule: Rule | None = None, of_system: bool = False) -> Any:
     """Return the field of an option.
 

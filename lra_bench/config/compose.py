@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lra_bench.contracts import UserError
-
-from .groups import PACKAGE, option_files
+from .groups import PACKAGE
 from .hybrid import hybrid_mixer
 from .layers import Loader
 from .loading import EMPTY, register_folders
 from .schema import CellConfig, added_keys, own_options
 from .serialization import from_dict
-from .validation import check_override
+from .validation import check_model_file, check_override
 
 PROTOCOL_SECTIONS = ("task", "backbone", "train", "search")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
@@ -89,7 +87,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     config, changed = loaded.config, _changed(loaded.files, loaded.config)
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
-    _check_model_file(cell_config.model, loaded.choices["model"], config_dir)
+    check_model_file(cell_config.model, loaded.choices["model"], config_dir)
     of_system = (*VARIANT_KEYS, *(f"backbone.{name}" for name in own_options(cell_config.backbone)))
     differences = {
         key: value
@@ -105,17 +103,6 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
         modified=tuple(key for key in changed if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in kept),
         missing=loaded.missing,
     )
-
-
-def _check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
-    """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, lacks a part."""
-    file = option_files("model", config_dir)[name]
-    if isinstance(node.get("model"), Mapping):
-        raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
-    if not node.get("mixer") and not node.get("network"):
-        raise UserError(f"model={name}: {file} defines neither model.mixer nor model.network")
-    if not node.get("label"):
-        raise UserError(f"model={name}: {file} has no label; write `label: …`, the name in tables, under `model:`")
 
 
 def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -10,8 +10,8 @@ from lra_bench.build import build
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
-from .hybrid import refuses_network
 from .schema import CellConfig, own_options
+from .validation import refuses_network
 
 if TYPE_CHECKING:
     from torch import nn

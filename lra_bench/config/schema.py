@@ -15,7 +15,7 @@ from typing import Any
 
 from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import UserError
-from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Rule, one_of, option
+from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Rule, choose, one_of, option
 from lra_bench.runtime.hardware import HardwareOptions
 
 from .effective import declared
@@ -125,7 +125,7 @@ class Train:
     eps: float = option(1e-8, POSITIVE)
     clip: float | None = option(1.0, NOT_NEGATIVE)
     evaluate_every: int = option(250, AT_LEAST_ONE)
-    order: str = "shuffled"
+    order: str = option("shuffled", choose(("shuffled", "stream")))
     window: int | None = option(None, AT_LEAST_ONE)
     validation_tokens: int | None = option(None, AT_LEAST_ONE)
     stop_at: float | None = option(None, BELOW_ONE)
@@ -226,10 +226,10 @@ class LauncherOptions:
     same jobs on this machine, without Slurm.
     """
 
-    name: str = "local"
+    name: str = option("local", choose(("local", "slurm")))
     workers: int | None = option(None, AT_LEAST_ONE)
     cells_per_gpu: int | None = option(None, AT_LEAST_ONE)
-    cluster: str = "slurm"
+    cluster: str = option("slurm", choose(("slurm", "local")))
     partition: str | None = None
     account: str | None = None
     minutes: int = option(240, AT_LEAST_ONE)

@@ -192,7 +192,11 @@ def test_a_backbone_has_options_of_its_own_which_are_checked_hashed_and_stored(b
 @pytest.mark.parametrize(
     ("code", "overrides", "message"),
     [
-        (BACKBONE, ["backbone.temprature=2"], r"^backbone\.temprature: there is no such option; did you mean \S+emp"),
+        (
+            BACKBONE,
+            ["backbone.temperatures=2"],
+            r"^backbone\.temperatures: there is no such option; did you mean .*temp",
+        ),
         (BACKBONE, ["model=transformer", "backbone.temperature=2"], r"^backbone\.temperature: there is no such option"),
         (BACKBONE, ["backbone._target_=stack.Mien"], r"^backbone\._target_=stack\.Mien: .*stack defines Mine"),
         (BACKBONE.replace("places", "depth"), [], r"^backbone\._target_=stack\.Mine: its argument depth is an option"),
