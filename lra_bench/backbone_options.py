@@ -157,8 +157,9 @@ class BlockOptions:
             each residual sum).
         block: ``residual`` (``Block``) or ``evolved`` (``EvolvedBlock``).
         residual: ``add`` (x + F(x)), ``rezero`` (x + α F(x) with a learned scalar, initially 0) or ``fixup`` (learned
-            scalars around F, whose layers are initialised such that F is 0).
-        gate: Kind of the gates in place of the residual sums, as in GTrXL (``GatedResidual``); null for sums.
+            scalars around F, whose layers are initialised such that F is 0; needs ``norm=none``).
+        gate: Kind of the gates in place of the residual sums, as in GTrXL (``GatedResidual``), behind a ReLU of the
+            branch; needs ``norm_place=pre``. Null for sums.
         share_every: Number of layers with their own weights, which are reused in the same order; 1 for the same weights
             in all layers, null for different weights.
         reversible: Whether to run the blocks as two residual streams and recompute activations in the backward pass
@@ -192,7 +193,8 @@ class NetworkOptions:
     Attributes:
         feed_forward: Whether the blocks have feed-forward networks.
         ff_width: Their hidden width.
-        activation: Their activation.
+        activation: Their activation. Gated ones (``swiglu``, ``geglu``, ``reglu``, ``glu``, ``liglu``) have 2/3 of the
+            hidden width.
         feed_forward_chunks: Number of chunks of the sequence that they process sequentially. Saves memory, costs time.
         experts: Experts in place of some networks.
         product_keys: Memory in place of one network.

@@ -1,4 +1,4 @@
-"""The option ``backbone.hybrid``: find the mixer that it names, and check that the model contains mixers."""
+"""The option ``backbone.hybrid``: the mixer that it names."""
 
 from __future__ import annotations
 

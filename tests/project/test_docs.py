@@ -154,7 +154,7 @@ def test_the_readme_states_the_number_of_systems() -> None:
 
 def test_the_readme_contains_the_mixer_of_the_guide() -> None:
     shown, guide = files_of(ROOT / "README.md"), files_of(ROOT / "docs" / "adding-a-model.md")
-    assert shown == guide
+    assert shown.keys() < guide.keys() and shown == {name: guide[name] for name in shown}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
