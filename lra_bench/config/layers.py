@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
 from .protocols import Layer, Protocol, combined, merged
-from .schema import CellConfig, extended_backbone, own_options
+from .schema import CellConfig, extended_backbone
 from .validation import check_name
 
 if TYPE_CHECKING:
@@ -42,15 +42,11 @@ class Loaded:
 
 @dataclass
 class _Files:
-    """The configuration of the chosen files.
-
-    ``plain`` has its interpolations resolved, ``backbone`` are the options that only the class of the backbone has.
-    """
+    """The configuration of the chosen files; ``plain`` has its interpolations resolved."""
 
     unresolved: DictConfig
     plain: dict[str, Any]
     interpolates: bool
-    backbone: Collection[str]
 
 
 @cache
@@ -84,7 +80,7 @@ class Loader:
         files = self._merged(choices, targets[-1] if targets else None)
         for option, _, value in (text.lstrip("+").partition("=") for text in overrides):
             if option.startswith("backbone."):
-                check_name(option, value, files.backbone)
+                check_name(option, value, files.plain["backbone"])
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         return Loaded(_with_values(files, values), files.plain, choices, missing)
 
@@ -133,8 +129,7 @@ class Loader:
             except OmegaConfBaseException as error:
                 raise _mistake(schema, layers, error) from error
             OmegaConf.set_struct(unresolved, True)
-            own = own_options(kind())
-            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values), own)  # type: ignore[arg-type]
+            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values))  # type: ignore[arg-type]
         return self._files[key]
 
     def _option(self, group: str, name: str) -> dict[str, Any]:

@@ -23,6 +23,11 @@ from .optimization import OPTIMIZERS, SCHEDULES
 
 BELOW_ONE = Rule("must be below 1 and finite", lambda value: -math.inf < value < 1)
 RATE = Rule("must be above 0 and at most 1e9", lambda value: 0 < value <= 1e9)
+BATCH = Rule(
+    "not a batch size; use positive integers or largest",
+    lambda value: value in (None, "largest") or (type(value) is int and value >= 1),
+    object,
+)
 FACTOR = Rule("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
 
 
@@ -151,7 +156,7 @@ class Measure:
     speed_lengths: list[int] | None = option(None, AT_LEAST_ONE)
     speed_batch_size: int | None = option(None, AT_LEAST_ONE)
     speed_seconds: float | None = option(None, POSITIVE)
-    speed_batches: list[Any] | None = option(None, AT_LEAST_ONE)
+    speed_batches: list[Any] | None = option(None, BATCH)
     memory_limit_gigabytes: float | None = option(None, POSITIVE)
     extrapolation_ratios: list[float] = option(lambda: [0.5, 1.0, 2.0, 4.0, 8.0], POSITIVE)
     extrapolation_variants: list[str] | None = None
@@ -209,9 +214,9 @@ class TrackerOptions:
     ``mode: null`` means online if an account is configured, otherwise offline.
     """
 
-    name: str = "wandb"
+    name: str = option("wandb", choose(("wandb", "none")))
     project: str = "lra-bench"
-    mode: str | None = None
+    mode: str | None = option(None, choose(("online", "offline", "disabled")))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from lra_bench.contracts import UserError
 
 from .schema import Backbone, CellConfig, extended_backbone
-from .validation import check_rule, check_type, check_values
+from .validation import check_lists, check_value
 
 Options = TypeVar("Options")
 
@@ -35,15 +35,15 @@ def from_dict(raw: Mapping[str, Any]) -> CellConfig:
     if missing := [name for name in REQUIRED if name not in raw]:
         raise UserError(f"the configuration has no section {missing[0]}")
     config = options_from(CellConfig, raw, "")
-    check_values(config)
+    check_lists(config)
     return config
 
 
 def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options:
     """Build one section of a configuration. Raises ``UserError`` as ``from_dict``."""
-    check_type(dict[str, Any], raw, section)
+    check_value(dict[str, Any], raw, section)
     if cls is Backbone:
-        check_type(str | None, raw.get("_target_"), f"{section}._target_")
+        check_value(str | None, raw.get("_target_"), f"{section}._target_")
         cls = extended_backbone(raw.get("_target_"))  # type: ignore[assignment]
     declared = {entry.name: entry for entry in fields(cls)}  # type: ignore[arg-type]
     if section.partition(".")[0] in CLOSED and (unknown := [name for name in raw if name not in declared]):
@@ -56,8 +56,7 @@ def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options
         if is_dataclass(hint):
             given[name] = options_from(hint, value, option)  # type: ignore[arg-type]
             continue
-        check_type(hint, value, option)
-        check_rule(declared[name], value, option)
+        check_value(hint, value, option, declared[name].metadata.get("rule"))
         given[name] = value
     return cls(**given)
 

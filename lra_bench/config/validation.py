@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError, install_command
-from lra_bench.options import shown
+from lra_bench.options import Rule, shown
 from lra_bench.runtime import hardware
 from lra_bench.runtime.hardware import HardwareOptions
 from lra_bench.runtime.processor import usable_cpus
@@ -113,15 +113,15 @@ def check_override(override: str, config_dir: Path | None) -> str:
     return override
 
 
-def check_name(option: str, value: str, own: Collection[str] = ()) -> None:
+def check_name(option: str, value: str, backbone: Collection[str] = ()) -> None:
     """Raise ``UserError`` with a suggestion if no section has the ``option``.
 
-    Options of the section ``backbone`` are checked when its class is known; ``own`` are the options that only this
-    class has.
+    Options of the section ``backbone`` are checked when its class, which has the options ``backbone``, is known.
     """
-    if option in _schema_keys() or option.removeprefix("backbone.").partition(".")[0] in own:
+    own = {f"backbone.{name}" for name in backbone} - _schema_keys()
+    if option in _schema_keys() or ".".join(option.split(".")[:2]) in own:
         return
-    known = option_names() | {f"backbone.{name}" for name in own}
+    known = option_names() | own
     if suggestion := suggest_options(option, value, known):
         raise UserError(f"{option}: there is no such option; did you mean {suggestion}?")
     raise UserError(f"{option}: there is no such option{_nearest(option, known)}")
@@ -133,11 +133,13 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return suggest(name, siblings or set(known))
 
 
-def check_type(hint: Any, value: Any, option: str) -> None:
-    """Raise ``UserError`` if ``value`` does not have the type ``hint``."""
+def check_value(hint: Any, value: Any, option: str, rule: Rule | None = None) -> None:
+    """Raise ``UserError`` if the value of an option does not have the type ``hint`` or violates its rule."""
     if not _fits(value, hint):
         expected = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
         raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {expected}")
+    if rule and (message := rule.violated(option, value)):
+        raise UserError(message)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -151,15 +153,8 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or type(value) is hint or (hint is float and type(value) is int)
 
 
-def check_rule(declared: Field[Any], value: Any, option: str) -> None:
-    """Raise ``UserError`` if ``value`` violates the rule of its declaration."""
-    rule = declared.metadata.get("rule")
-    if rule and (message := rule.violated(option, value)):
-        raise UserError(message)
-
-
-def check_values(config: CellConfig) -> None:
-    """Raise ``UserError`` if a list has a wrong number of entries, or a value is NaN."""
+def check_lists(config: CellConfig) -> None:
+    """Raise ``UserError`` if a list has a wrong number of entries, or any value is NaN."""
     _refuse_nan(asdict(config), "")
     train, search = config.train, config.search
     if len(train.betas) != 2:
