@@ -88,11 +88,11 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
     check_model_file(cell_config.model, loaded.choices["model"], config_dir)
-    of_system = (*VARIANT_KEYS, *(f"backbone.{name}" for name in own_options(cell_config.backbone)))
+    own = {f"backbone.{name}" for name in own_options(cell_config.backbone)}
     differences = {
         key: value
         for key, value in changed.items()
-        if key.partition(".")[0] in VARIANT_SECTIONS or key.startswith(of_system)
+        if key.partition(".")[0] in VARIANT_SECTIONS or key in VARIANT_KEYS or ".".join(key.split(".")[:2]) in own
     }
     kept = {*FREE_KEYS, *differences}
     return Composed(

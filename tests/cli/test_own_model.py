@@ -82,9 +82,9 @@ BACKBONE = """from lra_bench.models.backbone import SequenceModel
 
 
 class Mine(SequenceModel):
-    def __init__(self, *, temperature: float = 1.0, places=(1, 2), **common):
+    def __init__(self, *, temperature: float = 1.0, pool=(1, 2), **common):
         super().__init__(**common)
-        self.temperature, self.places = temperature, places
+        self.temperature, self.pool = temperature, pool
 
     def forward(self, batch, memory=None):
         output = super().forward(batch, memory)
@@ -174,14 +174,14 @@ def backbone(tmp_path):
 
 def test_a_backbone_has_options_of_its_own_which_are_checked_hashed_and_stored(backbone):
     compose, folder = backbone
-    plain, changed = compose(), compose("backbone.temperature=4", "backbone.places=[3]", "backbone.depth=3")
-    assert (plain.config.backbone.temperature, plain.config.backbone.places) == (1.0, [1, 2])
+    plain, changed = compose(), compose("backbone.temperature=4", "backbone.pool=[3]", "backbone.pooling=last")
+    assert (plain.config.backbone.temperature, plain.config.backbone.pool) == (1.0, [1, 2])
     assert plain.differences == {} and plain.modified == ()
-    assert changed.differences == {"backbone.temperature": 4, "backbone.places": [3]}
-    assert changed.modified == ("backbone.depth",)
+    assert changed.differences == {"backbone.temperature": 4, "backbone.pool": [3]}
+    assert changed.modified == ("backbone.pooling",)
     assert from_dict(json.loads(json.dumps(as_dict(changed.config)))) == changed.config
     network = build_model(changed.config, build_task(changed.config).spec)
-    assert (network.temperature, network.places, network.depth) == (4, [3], 3)
+    assert (network.temperature, network.pool, network.pooling) == (4, [3], "last")
     by_override = compose("model=transformer", "backbone._target_=stack.Mine", "backbone.temperature=4")
     assert by_override.differences == {"backbone._target_": "stack.Mine", "backbone.temperature": 4}
     before = {config_hash(each.config, "") for each in (plain, changed)}
@@ -199,7 +199,7 @@ def test_a_backbone_has_options_of_its_own_which_are_checked_hashed_and_stored(b
         ),
         (BACKBONE, ["model=transformer", "backbone.temperature=2"], r"^backbone\.temperature: there is no such option"),
         (BACKBONE, ["backbone._target_=stack.Mien"], r"^backbone\._target_=stack\.Mien: .*stack defines Mine"),
-        (BACKBONE.replace("places", "depth"), [], r"^backbone\._target_=stack\.Mine: its argument depth is an option"),
+        (BACKBONE.replace("pool", "depth"), [], r"^backbone\._target_=stack\.Mine: its argument depth is an option"),
     ],
 )
 def test_a_mistake_in_a_backbone_gives_one_sentence(backbone, code, overrides, message):
