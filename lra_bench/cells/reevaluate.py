@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict, options_from
+from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import attempt_now, joined, section
@@ -91,10 +92,11 @@ def reevaluate(
             raise UserError(
                 f"{path}: has status {record.status}, so it has no tested weights; run {record.command} first"
             )
-        config = _config(record, hardware, config_dir)
-        machine = resolve(single_process(config.hardware))
-        machine.apply()
         with recorded_classes(path, config_dir, trusted):
+            config = _config(record, hardware, config_dir)
+            check_hardware(single_process(config.hardware))
+            machine = resolve(single_process(config.hardware))
+            machine.apply()
             task, model = _restored(record, config, checkpoints, machine)
         selected_knobs = select_knobs(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         request = _request(record, task, lengths, selected_knobs)

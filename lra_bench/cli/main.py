@@ -266,8 +266,8 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
     flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
     if flag is None or command is None or command.name not in ("bench", "profile"):
         return ""
-    from lra_bench.config.compose import option_names
     from lra_bench.config.hints import override_for_flag
+    from lra_bench.config.validation import option_names
 
     if suggestion := override_for_flag(flag, arguments, option_names()):
         return f"No such option: {flag}; write {suggestion}"

@@ -15,7 +15,8 @@ from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
 from .protocols import Layer, Protocol, combined, merged
-from .schema import CellConfig
+from .schema import Backbone, CellConfig, extended_backbone
+from .validation import check_name
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -45,11 +46,13 @@ class _Files:
 
     Attributes:
         values: The values.
+        backbone: Class of the section ``backbone``.
         config: The configuration with these values, with interpolations resolved.
         interpolates: Whether there are interpolations, which can refer to values of the user.
     """
 
     values: dict[str, Any]
+    backbone: Any
     config: dict[str, Any]
     interpolates: bool
 
@@ -61,24 +64,24 @@ def defaults() -> dict[str, Any]:
 
 
 @cache
-def _schema() -> DictConfig:
-    """Return the schema of ``CellConfig``, with the default of each option; do not change it."""
+def _schema(backbone: Any) -> DictConfig:
+    """Return the schema of ``CellConfig`` with a kind of backbone and the default of each option; do not change it."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.structured(CellConfig)
+    return OmegaConf.structured(CellConfig(backbone=backbone()))
 
 
 @cache
-def _plain_schema() -> dict[str, Any]:
+def _plain_schema(backbone: Any = Backbone) -> dict[str, Any]:
     """Return the default of each option; do not change it."""
-    return loading.plain(_schema())
+    return loading.plain(_schema(backbone))
 
 
-def _unresolved(values: Mapping[str, Any]) -> DictConfig:
+def _unresolved(values: Mapping[str, Any], backbone: Any) -> DictConfig:
     """Return the configuration with these values, in which no option can be added."""
     from omegaconf import OmegaConf
 
-    config = OmegaConf.merge(_schema(), values)
+    config = OmegaConf.merge(_schema(backbone), values)
     OmegaConf.set_struct(config, True)
     return config  # type: ignore[return-value]
 
@@ -95,7 +98,7 @@ class Loader:
         self._options: dict[tuple[str, str], dict[str, Any]] = {}
         self._protocols: dict[str, Protocol] = {}
         self._files: dict[tuple[str, ...], _Files] = {}
-        self._sections: dict[tuple[str, str], Any] = {}
+        self._sections: dict[tuple[str, str, Any], Any] = {}
         self._parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Sequence[str]) -> Loaded:
@@ -106,7 +109,11 @@ class Loader:
         if choices["position"] == "auto":
             preliminary = self._preliminary(choices, values)
             choices["position"] = automatic_position(preliminary, choices, self._option, self.config_dir)
-        files = self._merged(choices)
+        targets = [each.value() for each in values if each.key_or_group == "backbone._target_"]
+        files = self._merged(choices, targets[-1] if targets else None)
+        for option, _, value in (text.lstrip("+").partition("=") for text in overrides):
+            if option.startswith("backbone."):
+                check_name(option, value, files.config["backbone"])
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         return Loaded(_with_values(files, values), files.config, choices, missing)
 
@@ -139,32 +146,37 @@ class Loader:
             config = merged(config, nested(override.key_or_group, override.value()))
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
 
-    def _merged(self, choices: Mapping[str, str]) -> _Files:
-        """Return the configuration of the chosen files. Raises ``UserError`` if the schema does not accept a value."""
+    def _merged(self, choices: Mapping[str, str], backbone: str | None) -> _Files:
+        """Merge the chosen files, with the options of the class ``backbone``, by default that of the files.
+
+        Raises ``UserError`` if the schema does not accept a value.
+        """
         from omegaconf.errors import OmegaConfBaseException
 
-        key = tuple(choices.values())
+        key = (*choices.values(), str(backbone))
         if key not in self._files:
             layers = self.layers(choices)
             values = combined(layers)
+            kind: Any = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
             interpolates = "${" in str(values)
             try:
                 if interpolates or not all(isinstance(value, dict) for value in values.values()):  # such as seed
-                    config = loading.plain(_unresolved(values))
+                    config = loading.plain(_unresolved(values, kind))
                 else:
-                    config = {**_plain_schema(), **{name: self._section(name, value) for name, value in values.items()}}
+                    sections = {name: self._section(name, value, kind) for name, value in values.items()}
+                    config = {**_plain_schema(kind), **sections}
             except OmegaConfBaseException as error:
-                raise _mistake(layers, error) from error
-            self._files[key] = _Files(values, config, interpolates)
+                raise _mistake(_schema(kind), layers, error) from error
+            self._files[key] = _Files(values, kind, config, interpolates)
         return self._files[key]
 
-    def _section(self, name: str, values: dict[str, Any]) -> Any:
+    def _section(self, name: str, values: dict[str, Any], backbone: Any) -> Any:
         """Return a section of the configuration; the same values, which many cells have, are merged once."""
         from omegaconf import OmegaConf
 
-        key = name, repr(values)
+        key = name, repr(values), backbone
         if key not in self._sections:
-            self._sections[key] = OmegaConf.to_container(OmegaConf.merge(_schema()[name], values))
+            self._sections[key] = OmegaConf.to_container(OmegaConf.merge(_schema(backbone)[name], values))
         return self._sections[key]
 
     def _option(self, group: str, name: str) -> dict[str, Any]:
@@ -190,7 +202,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _mistake(layers: Sequence[Layer], error: Exception) -> UserError:
+def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> UserError:
     """Return the message of an error of merging, with the first layer that the schema does not accept."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -198,7 +210,7 @@ def _mistake(layers: Sequence[Layer], error: Exception) -> UserError:
     origin = ""
     for layer in reversed(layers):
         try:
-            OmegaConf.merge(_schema(), layer.values)
+            OmegaConf.merge(schema, layer.values)
         except OmegaConfBaseException as found:
             origin, error = f"{layer.origin}: ", found
     return UserError(f"{origin}{loading.mistake((), error)}")
@@ -210,7 +222,7 @@ def _with_values(files: _Files, values: Sequence[Override]) -> dict[str, Any]:
         config = copy.deepcopy(files.config)
         if all(_replace_value(config, override) for override in values):
             return config
-    unresolved = _unresolved(files.values)
+    unresolved = _unresolved(files.values, files.backbone)
     for override in values:
         loading.set_value(unresolved, override)
     return loading.plain(unresolved, [str(override.input_line) for override in values])

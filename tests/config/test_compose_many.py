@@ -27,7 +27,7 @@ VALUES = [
     *("backbone.depth=3", "backbone.causal=true", "backbone.position=rope", "backbone.position=sinusoidal"),
     *("model.mixer.features=8", "model.label='a b, c'", "++model.mixer.window=4", "+train.steps=5", "~train.clip"),
     *("++train.clip=2", "hardware.threads=1", "task.seed=9", "measure.speed_lengths=[64,128]", "measure.flops=false"),
-    *("train.step=3", "train.lr=many", "train.steps=1,2", "train={steps: 4}", "tracker.mode=${protocol.name}"),
+    *("train.step=3", "train.lr=many", "train.steps=1,2", "train={steps: 4}", "tracker.project=${protocol.name}"),
     *(
         "model.label=${protocol.name}",
         "model.mixer={_target_: lra_bench.models.linear.performer.Performer, features: 16}",

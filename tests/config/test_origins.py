@@ -49,7 +49,8 @@ def test_values_of_every_section_have_their_origin(tmp_path):
 
 
 def test_interpolated_values_have_the_origin_of_the_interpolation(tmp_path):
-    assert lines(tmp_path, "tracker.mode=${protocol.name}")["mode"] == "mode: quick # override (default null)"
+    found = lines(tmp_path, "tracker.project=${protocol.name}")
+    assert found["project"] == "project: quick # override (default lra-bench)"
 
 
 def side(named):
