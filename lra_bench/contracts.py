@@ -619,6 +619,21 @@ class Task(ABC):
             ``majority`` and the shortcuts specific to the task, in the unit of ``spec.metric``.
         """
 
+    def rungs(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
+        """Return scores of exact procedures that stop early, such as evaluators of the first levels of a tree.
+
+        They show what a score amounts to. They are not floors: a score below a rung may be above all floors.
+
+        Args:
+            split: Name of the split.
+            length: As in ``split``.
+            variant: As in ``split``.
+
+        Returns:
+            Scores by name, in increasing order of what the procedure reads; empty if the task has none.
+        """
+        return {}
+
     def floor_rows(
         self, split: str, length: int | None = None, variant: str | None = None
     ) -> Mapping[str, NDArray[Any]]:

@@ -143,6 +143,7 @@ class Stages:
             "repeats": self._repeats(task, provenance.checksums),
         }
         self.record.floors = dict(task.floors("test"))
+        self.record.rungs = dict(task.rungs("test"))
         self.validation_floor = _validation_floor(task, rows["validation"], self.config.train.validation_tokens)
         return task, rows
 

@@ -91,6 +91,8 @@ def _facts(record: Record) -> Facts:
         yield "take-off", reached
     if record.search is not None:
         yield from search_facts(record.search)
+    for name, score in record.rungs.items():
+        yield "rung", f"{name.replace('_', ' ')} {score:.4f}"
     for part in record.slices:
         yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
     if record.extrapolation:

@@ -103,6 +103,8 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for name, value in done.floors.items():
         if value is not None:
             yield f"{readable(name)} floor{' (strongest)' if name == strongest else ''}", score(value, done.metric)
+    for name, value in done.rungs.items():
+        yield f"{readable(name)} (rung)", score(value, done.metric)
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""
