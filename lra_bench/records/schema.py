@@ -30,7 +30,7 @@ from .sections import (
     Margin,
     Memory,
     Metric,
-    MinimalPairs,
+    PairScores,
     Parameters,
     ProfiledCosts,
     Restriction,
@@ -149,7 +149,7 @@ class Record:
     rungs: dict[str, float] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)
     slices: list[SlicePoint] = field(default_factory=list)
-    minimal_pairs: MinimalPairs | None = None
+    minimal_pairs: PairScores | None = None
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
     search: RateSearch | None = None

@@ -164,10 +164,10 @@ class PairPoint(TypedDict):
     score: float
     low: float
     high: float
-    chance: float
+    chance: float | None
 
 
-class MinimalPairs(TypedDict):
+class PairScores(TypedDict):
     """Scores on minimal pairs: examples that differ in one element and in their answer.
 
     Attributes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lra_bench.contracts import Slicing
+    from lra_bench.contracts import MinimalPairs, Slicing
     from lra_bench.data.cache import Advance
     from lra_bench.data.examples import Examples
 
@@ -40,6 +40,8 @@ LONG_TOKENS = 4_096
 SMALLEST_ACCEPTANCE = 1e-4
 LEVELS = 3
 """Number of levels of a tree that are evaluated for the rungs."""
+PAIRS, PAIR_LEVELS, PAIRS_VERSION = 500, 5, 1
+"""Number of minimal pairs, deepest level of their digit, and a version that is part of their cache key."""
 FITTED_ROWS, FITTED_TOKENS = 20_000, 2**23
 """Most training examples of another length on which floors are fitted, and most tokens if that many are longer."""
 
@@ -222,6 +224,29 @@ class ListOps(Task):
             "operator": by_value(table[:, ROOT], ROOT_NAMES),
             "modular_sums": by_value(table[:, SUMS], SUM_NAMES),
         }
+
+    def minimal_pairs(self) -> MinimalPairs:
+        """Return pairs of trees that differ in one digit and in their value, labelled by the level of the digit.
+
+        The level is the number of operators that contain the digit, from one to five. The pairs have the training
+        length and are generated, like splits of other lengths.
+        """
+        from lra_bench.contracts import MinimalPairs
+        from lra_bench.data.columns import numbers
+        from lra_bench.data.examples import digests_of
+        from lra_bench.data.slicing import by_value
+
+        from .pairs import draw_pairs
+
+        trees, levels = self._trees(self.max_length), min(PAIR_LEVELS, self.max_depth - 1)
+
+        def make(advance: Advance) -> Iterator[Examples]:
+            avoid = frozenset().union(*(digests_of(self.split(name)) for name in self.rows))
+            yield draw_pairs(trees, self.seed, PAIRS, levels, avoid)
+
+        key = settings_digest(PAIRS_VERSION, self.fingerprint())
+        rows = _cached(self._prepared(), "listops-pairs", key, make, 0, "generating minimal pairs of ListOps")
+        return MinimalPairs(rows, "level", by_value(numbers(rows, "level")[::2]))
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return statistics of a split and of train.

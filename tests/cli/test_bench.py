@@ -63,13 +63,16 @@ def test_the_record_is_complete(bench):
     assert record["flops"]["per_token_training"] > record["flops"]["per_token_forward"] > 0
     test = record["metrics"]["test"]
     assert 0 <= test["low"] <= test["accuracy"] <= test["high"] <= 1
-    assert {point["slicing"] for point in record["slices"]} == {"length", "depth", "operator"}
-    for name in ("length", "depth", "operator"):
+    assert {point["slicing"] for point in record["slices"]} == {"length", "depth", "operator", "modular_sums"}
+    for name in ("length", "depth", "operator", "modular_sums"):
         own = [point for point in record["slices"] if point["slicing"] == name]
         assert sum(point["n"] for point in own) == test["n"]
         assert sum(point["n"] * point["score"] for point in own) / test["n"] == pytest.approx(test["accuracy"])
         assert all(point["floor"] is not None for point in own)
     assert {"majority", "root_operator", "digits_of_children"} < set(record["floors"])
+    pairs = record["minimal_pairs"]
+    assert pairs["slicing"] == "level" and pairs["total"]["chance"] == pytest.approx(0.01)
+    assert sum(point["n"] for point in pairs["points"]) == pairs["total"]["n"] > 400
     assert set(record["rungs"]) == {"one_level", "two_levels", "three_levels"}
     assert record["parameters"]["total"] == sum(
         record["parameters"][part] for part in ("body", "embeddings", "positions", "head")

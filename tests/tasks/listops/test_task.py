@@ -280,6 +280,13 @@ def test_an_evaluator_of_enough_levels_is_always_right(task, levels):
     assert levels > 4 or (~right[~shallow]).any()
 
 
+def test_members_of_minimal_pairs_have_the_values_that_a_direct_evaluation_gives(task):
+    rows = task.minimal_pairs().rows
+    values = [value_of(nested(row), 99) for row in rows["tokens"][:]]
+    assert values == rows["target"][:] and all(np.array(values[::2]) != values[1::2])
+    assert set(np.diff(np.array(rows["length"][:]).reshape(-1, 2)).ravel()) == {0}
+
+
 def test_properties_that_train_lacks():
     """An unseen property is left out. An unseen root operator is predicted by the most frequent label."""
 
