@@ -39,7 +39,7 @@ def _rows(record: Record) -> Iterator[dict[str, Any]]:
     for point in record.minimal_pairs["points"]:
         chance = point["chance"]
         yield {
-            **{name: point[name] for name in ("n", "score", "low", "high")},  # type: ignore[literal-required]
+            **{name: point[name] for name in ("n", "score", "low", "high")},
             "metric": record.metric,
             "slicing": record.minimal_pairs["slicing"],
             "slice": point["label"],

@@ -96,10 +96,10 @@ def _facts(record: Record) -> Facts:
     for part in record.slices:
         yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
     if record.minimal_pairs is not None:
-        for name, point in pairs_by_label(record.minimal_pairs):
-            chance = "" if point["chance"] is None else f", chance {point['chance']:.2g}"
-            interval = f"[{point['low']:.4f}, {point['high']:.4f}]"
-            yield "minimal pairs", f"{name}: {point['score']:.4f} {interval} over {point['n']:,} pairs{chance}"
+        for name, pairs in pairs_by_label(record.minimal_pairs):
+            chance = "" if pairs["chance"] is None else f", chance {pairs['chance']:.2g}"
+            interval = f"[{pairs['low']:.4f}, {pairs['high']:.4f}]"
+            yield "minimal pairs", f"{name}: {pairs['score']:.4f} {interval} over {pairs['n']:,} pairs{chance}"
     if record.extrapolation:
         for point in record.extrapolation["points"]:
             yield f"length {point['length']:,}", f"{_curve_name(point)}, {_point(point)}"

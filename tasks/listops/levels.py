@@ -48,7 +48,7 @@ def _read_row(tokens: Any, operators: Any, arguments: Any, counts: Any, out: Any
 
 
 @compiled
-def _value_of_levels(tokens: Any, levels: int, operators: Any, arguments: Any, counts: Any) -> int:
+def _value_of_levels(tokens: Any, levels: int, operators: Any, arguments: Any, counts: Any) -> Any:
     """Return the value of a tree over its digits on the first ``levels`` levels."""
     if len(tokens) == 1:
         return np.int64(tokens[0]) - 1

@@ -49,12 +49,11 @@ def draw_pairs(trees: Trees, seed: int, pairs: int, levels: int, avoid: Set[byte
                     continue
                 other = _other_digit(examples, level, random)
                 rows = []
-                digests = zip(examples.digests(), other.digests(), strict=True)
-                for row, both in enumerate(digests):
+                for row, digests in enumerate(zip(examples.digests(), other.digests(), strict=True)):
                     changed = examples.targets[row] != other.targets[row]
-                    if changed and missing[level, roots[row]] and seen.isdisjoint(both):
+                    if changed and missing[level, roots[row]] and seen.isdisjoint(digests):
                         missing[level, roots[row]] -= 1
-                        seen.update(both)
+                        seen.update(digests)
                         rows.append(row)
                 for member, part in zip(members, (examples, other), strict=True):
                     member.append(part.select(np.array(rows, dtype=np.int64)))

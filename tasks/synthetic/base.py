@@ -99,9 +99,9 @@ class SyntheticTask(Task):
         """
         return {}
 
-    def decisive(self, block: Block) -> Decisive | None:
-        """Return the tokens of a block of which one is changed in minimal pairs, None if the task has no pairs."""
-        return None
+    def decisive(self, block: Block) -> Decisive:
+        """Return the tokens of a block of which one is changed in minimal pairs; a task without it has no pairs."""
+        raise NotImplementedError
 
     def minimal_pairs(self) -> MinimalPairs | None:
         """Return pairs of examples that differ in one token and in targets, labelled by the distance of the target.
