@@ -34,7 +34,7 @@ def score_pairs(
         The section of the record; None if the task has no pairs.
     """
     pairs = task.minimal_pairs()
-    if pairs is None or not len(pairs.rows):
+    if pairs is None:
         return None
     result = evaluate(model, Rows(pairs.rows, task.spec), task.spec, hardware, batch_size, "Minimal pairs")
     right = (result.correct == result.scored).reshape(-1, 2).all(axis=1)

@@ -40,8 +40,8 @@ LONG_TOKENS = 4_096
 SMALLEST_ACCEPTANCE = 1e-4
 LEVELS = 3
 """Number of levels of a tree that are evaluated for the rungs."""
-PAIRS, PAIR_LEVELS, PAIRS_VERSION = 500, 5, 1
-"""Number of minimal pairs, deepest level of their digit, and a version that is part of their cache key."""
+PAIRS, PAIR_LEVELS = 500, 5
+"""Number of minimal pairs, and deepest level of their digit."""
 FITTED_ROWS, FITTED_TOKENS = 20_000, 2**23
 """Most training examples of another length on which floors are fitted, and most tokens if that many are longer."""
 
@@ -225,28 +225,22 @@ class ListOps(Task):
             "modular_sums": by_value(table[:, SUMS], SUM_NAMES),
         }
 
-    def minimal_pairs(self) -> MinimalPairs:
+    def minimal_pairs(self) -> MinimalPairs | None:
         """Return pairs of trees that differ in one digit and in their value, labelled by the level of the digit.
 
         The level is the number of operators that contain the digit, from one to five. The pairs have the training
         length and are generated, like splits of other lengths.
         """
         from lra_bench.contracts import MinimalPairs
-        from lra_bench.data.columns import numbers
         from lra_bench.data.examples import digests_of
         from lra_bench.data.slicing import by_value
 
         from .pairs import draw_pairs
 
-        trees, levels = self._trees(self.max_length), min(PAIR_LEVELS, self.max_depth - 1)
-
-        def make(advance: Advance) -> Iterator[Examples]:
-            avoid = frozenset().union(*(digests_of(self.split(name)) for name in self.rows))
-            yield draw_pairs(trees, self.seed, PAIRS, levels, avoid)
-
-        key = settings_digest(PAIRS_VERSION, self.fingerprint())
-        rows = _cached(self._prepared(), "listops-pairs", key, make, 0, "generating minimal pairs of ListOps")
-        return MinimalPairs(rows, "level", by_value(numbers(rows, "level")[::2]))
+        avoid = frozenset().union(*(digests_of(self.split(name)) for name in self.rows))
+        levels = min(PAIR_LEVELS, self.max_depth - 1)
+        pairs = draw_pairs(self._trees(self.max_length), self.seed, PAIRS, levels, avoid)
+        return MinimalPairs(pairs.dataset(), "level", by_value(pairs.extra["level"][::2])) if len(pairs) else None
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return statistics of a split and of train.
@@ -393,7 +387,7 @@ class ListOps(Task):
             train = self._table("train") if length == self.max_length else self._drawn_table(split, length)
             return rules(train, self._table(split, length))
 
-        key = settings_digest(FLOOR_VERSION, self.fingerprint(), length)
+        key = settings_digest(FLOOR_VERSION, self.fingerprint(), length, *_settings(self._trees(length)))
         description = f"{name} of ListOps {split} at length {length:,}"
         return stored(self._prepared(), f"listops-{name}-{split}-{length}", key, compute, 0, description)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .rows import Block
 
 GENERATOR_VERSION = 1
-PAIRS, PAIRS_VERSION = 500, 1
-"""Number of minimal pairs, and a version that is part of their stream."""
+PAIRS = 500
+"""Number of minimal pairs."""
 ROWS = {"train": 100_000, "validation": 2_000, "test": 2_000}
 # Splits are consecutive parts of one stream of distinct examples, train last: its size does not affect the test split.
 STREAM_ORDER = ("test", "validation", "train")
@@ -109,7 +109,6 @@ class SyntheticTask(Task):
         It is the number of positions between the token and the first target that differs.
         """
         from lra_bench.contracts import MinimalPairs
-        from lra_bench.data.columns import numbers
         from lra_bench.data.examples import digests_of
         from lra_bench.data.slicing import in_bins
 
@@ -117,19 +116,18 @@ class SyntheticTask(Task):
 
         if type(self).decisive is SyntheticTask.decisive:
             return None
-        name, length = self.spec.name, self.spec.train_length
-        stream = settings_digest(PAIRS_VERSION, "pairs", name, self.settings(), length, self.seed)
+        length = self.spec.train_length
+        stream = settings_digest(GENERATOR_VERSION, "pairs", self.spec.name, self.settings(), length, self.seed)
 
-        def make(advance: Advance) -> Iterator[pyarrow.Table]:
-            def draw(first: int, count: int) -> Block:
-                return self.in_split(self.draw(int(stream, 16), first, count, length), "test")
+        def draw(first: int, count: int) -> Block:
+            return self.in_split(self.draw(int(stream, 16), first, count, length), "test")
 
-            avoid = frozenset().union(*(digests_of(self.split(split)) for split in self.rows))
-            yield draw_pairs(draw, self.decisive, self._read_as("test"), PAIRS, self.seed, avoid).examples().table(True)
-
-        key = settings_digest(stream, self.fingerprint())
-        rows = self._prepared().dataset(f"{name}-pairs", key, make, 0, f"generating minimal pairs of {name}")
-        return MinimalPairs(rows, "distance", in_bins(numbers(rows, "distance")[::2]))
+        avoid = frozenset().union(*(digests_of(self.split(split)) for split in self.rows))
+        pairs = draw_pairs(draw, self.decisive, self._read_as("test"), PAIRS, self.seed, avoid)
+        distances = pairs.extra["distance"][::2]
+        if not len(distances):
+            return None
+        return MinimalPairs(pairs.examples().dataset(fixed=True), "distance", in_bins(distances))
 
     def fingerprint(self) -> str:
         """Return a digest of the generator's settings."""

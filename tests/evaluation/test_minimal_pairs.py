@@ -194,6 +194,19 @@ def test_a_rule_that_does_not_read_the_changed_element_scores_zero(prepared):
         assert score_pairs(model, task, CPU, 64)["total"]["score"] == 0
 
 
-def test_a_task_without_pairs_has_no_section(tmp_path):
-    task = RetrievalSynthetic(length=80, rows=ROWS)
+@pytest.mark.parametrize(
+    "task",
+    [
+        RetrievalSynthetic(length=80, rows=ROWS),
+        RecallTask(length=40, pairs=4, symbols=8, rows=ROWS),  # no other value
+        WordProblemTask(length=20, scored_from=0, rows=ROWS),  # every element has a target itself
+        pytest.param(
+            ListOps(window=[2, 5], rows={"train": 380, "validation": 10, "test": 10}, max_arguments=2),
+            marks=pytest.mark.slow,  # all 400 trees are in the splits
+        ),
+    ],
+    ids=["no changes", "no other value", "no later target", "no other tree"],
+)
+def test_a_task_without_pairs_has_no_section(task, tmp_path):
+    task.prepare(Cache(tmp_path))
     assert score_pairs(nn.Identity(), task, CPU, 8) is None

@@ -311,7 +311,8 @@ def test_floors_in_the_window_of_lra(cache):
     assert floors["root_operator_and_digits"] == pytest.approx(0.48, abs=3 * error)
 
 
-def test_floors_are_computed_for_each_length(task):
+def test_floors_are_computed_for_each_length(task, cache):
+    assert prepared(cache, max_length=200).floors("test", 200) != task.floors("test", 200)  # another window
     assert task.floors("test", 200)["root_operator"] != task.floors("test")["root_operator"]
     assert set(task.floors("test", 200)) == set(task.floors("test"))
 
