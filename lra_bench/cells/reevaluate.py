@@ -62,8 +62,8 @@ def reevaluate(
         hardware: An option of the group ``hardware``. Default: the hardware options of the record.
         config_dir: Folder of additional configuration and classes.
         write: Whether to add the points to the record. They are written as a new attempt in one step after all are
-            measured, and the record's W&B run is updated. A record without slices gets them if the training length is
-            evaluated.
+            measured, and the record's W&B run is updated. A record without slices or minimal pairs gets them if the
+            training length is evaluated.
         trusted: Packages whose classes the record may name.
 
     Returns:
@@ -75,6 +75,7 @@ def reevaluate(
     """
     from lra_bench.evaluation.extrapolation import extrapolate
     from lra_bench.evaluation.knobs import select_knobs
+    from lra_bench.evaluation.minimal_pairs import score_pairs
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
     from lra_bench.tracking.tracker import update
@@ -111,6 +112,8 @@ def reevaluate(
         if write:
             if not record.slices:
                 record.slices = _slices(task, found, number)
+            if record.minimal_pairs is None and task.spec.train_length in request.lengths:
+                record.minimal_pairs = score_pairs(model, task, machine, options.evaluation_batch_size, number)
             _join(record, after, found, number)
             update(record)
     return after, _new_points(after, found.points)
