@@ -120,7 +120,7 @@ class CopyTask(SyntheticTask):
         scored = int((block.targets != NOT_SCORED).sum())
         return {"distance": np.full(scored, length - self._copied(length))}
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
         from .synthetic.drawing import FIRST_COPIED
         from .synthetic.floors import commonest_symbol

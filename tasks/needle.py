@@ -116,7 +116,7 @@ class NeedleTask(SyntheticTask):
 
         return {"distance": distance_after_first(block)}
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol`` and, with several needles, ``symbol_behind_a_marker``."""
         from .synthetic.floors import commonest_symbol, one_of
 

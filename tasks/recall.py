@@ -181,7 +181,7 @@ class RecallTask(SyntheticTask):
         scored = (block.targets != NOT_SCORED).sum(axis=1)
         return {"pairs": np.repeat(pairs, scored), "distance": distance_after_first(block)}
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``value_shown``: a random value of the example, with an accuracy of 1 / P for P pairs."""
         return {"value_shown": self._value_shown}
 

@@ -104,7 +104,7 @@ class SelectiveCopyTask(SyntheticTask):
         targets[valid, separator + 1 :] = front[valid][shown[valid]].reshape(-1, self.copied) - FIRST_COPIED
         return Block(tokens, targets), valid
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
         from .synthetic.drawing import FIRST_COPIED
         from .synthetic.floors import commonest_symbol

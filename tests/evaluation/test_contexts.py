@@ -139,7 +139,7 @@ class CountingTask(Task):
     def floors(self, split, length=None, variant=None):
         return {"majority": 6.0}
 
-    def floors_between(self, split, spans):
+    def floors_between(self, split, spans, window=None):
         return {"majority": float(sum(stop - start for _, start, stop in spans))}
 
     def fingerprint(self):
