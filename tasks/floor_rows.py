@@ -44,8 +44,8 @@ def stored(
         The columns.
     """
     key = settings_digest(FLOORS_VERSION, key)
-    if committed := _committed(name, key):
-        return committed
+    if columns := committed(name, key):
+        return columns
 
     def dataset(advance: Advance) -> Any:
         from datasets import Dataset
@@ -61,8 +61,8 @@ def stored(
 def noted(cache: DataCache, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
     """Return numbers like ``stored``, for floors of which only the score is stored."""
     key = settings_digest(FLOORS_VERSION, key)
-    committed = _committed(name, key)
-    return {rule: float(value) for rule, value in committed.items()} or cache.note(name, key, make)
+    numbers = committed(name, key)
+    return {rule: float(value) for rule, value in numbers.items()} or cache.note(name, key, make)
 
 
 def means(rows: Mapping[str, NDArray[Any]]) -> dict[str, float]:
@@ -70,7 +70,7 @@ def means(rows: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     return {name: float(correct.mean()) for name, correct in rows.items()}
 
 
-def _committed(name: str, key: str) -> dict[str, NDArray[np.float64]]:
+def committed(name: str, key: str) -> dict[str, NDArray[np.float64]]:
     """Return the columns that are committed in the repository, empty if there are none."""
     prefix = f"{name}-{key}/"
     with np.load(COMMITTED) as columns:

@@ -99,9 +99,9 @@ def test_rules_on_pairs_compare_the_documents():
         words = [f"w{number}" for number in generator.permutation(400)[:24]]
         documents += [" ".join(words[:12]), " ".join(words[6:18] if label else words[12:])]
         labels.append(label)
-    parts = [
+    train, test = (
         examples(documents[2 * part.start : 2 * part.stop], labels[part], pairs=True)
         for part in (slice(0, 200), slice(200, 300))
-    ]
-    found = correct_rows(*parts, lambda shares: shares[:, 0] * shares[:, 1], lambda count: None)
+    )
+    found = correct_rows(train, test, lambda shares: shares[:, 0] * shares[:, 1], lambda count: None)
     assert found["linear_words"].mean() > 0.9 and found["linear_bytes"].mean() > 0.9
