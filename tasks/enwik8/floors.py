@@ -27,10 +27,10 @@ class Table(NamedTuple):
     """
 
     grams: NDArray[np.uint64]
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int32]
     contexts: NDArray[np.uint64]
-    totals: NDArray[np.int64]
-    different: NDArray[np.int64]
+    totals: NDArray[np.int32]
+    different: NDArray[np.int32]
 
 
 class ByteModels:
@@ -88,7 +88,7 @@ def _table(grams: NDArray[np.uint64]) -> Table:
     known, counts = np.unique(grams, return_counts=True)
     contexts, starts, different = np.unique(known >> np.uint64(8), return_index=True, return_counts=True)
     totals = np.add.reduceat(counts, starts) if len(starts) else counts
-    return Table(known, counts, contexts, totals, different)
+    return Table(known, counts.astype(np.int32), contexts, totals.astype(np.int32), different.astype(np.int32))
 
 
 def _witten_bell(table: Table, grams: NDArray[np.uint64], shorter: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -104,9 +104,9 @@ def _witten_bell(table: Table, grams: NDArray[np.uint64], shorter: NDArray[np.fl
     return np.where(total > 0, (count + different * shorter) / np.maximum(total + different, 1), shorter)
 
 
-def _looked_up(keys: NDArray[np.uint64], values: NDArray[np.int64], queries: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _looked_up(keys: NDArray[np.uint64], values: NDArray[np.int32], queries: NDArray[np.uint64]) -> NDArray[np.int32]:
     """Return the values of ``queries``, 0 for those that are not among the ascending ``keys``."""
     if not len(keys):
-        return np.zeros(len(queries), dtype=np.int64)
+        return np.zeros(len(queries), dtype=np.int32)
     place = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
     return np.where(keys[place] == queries, values[place], 0)
