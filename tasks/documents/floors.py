@@ -73,7 +73,7 @@ def _n_gram_rules(
 
     bayes = MultinomialNB().fit(paired(train.sign()), labels)
     weighting = TfidfTransformer(sublinear_tf=True).fit(train)
-    logistic = LogisticRegression(C=PENALTY).fit(scaled(train), labels)
+    logistic = LogisticRegression(C=PENALTY, solver="liblinear").fit(scaled(train), labels)
     return {
         f"naive_bayes_{unit}": bayes.predict(paired(rows.sign())),
         f"linear_{unit}": logistic.predict(scaled(rows)),
