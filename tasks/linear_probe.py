@@ -1,4 +1,4 @@
-"""Softmax regression on fixed features, as a baseline without a model."""
+"""Classifiers of scikit-learn on fixed features, as baselines without a model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 L2 = 0.01
+
+
+def fitted(classifier: Any, features: Any, labels: NDArray[Any]) -> Any:
+    """Fit a classifier of scikit-learn; if all labels are equal, return one that predicts this label."""
+    from sklearn.dummy import DummyClassifier
+
+    return (classifier if (labels != labels[0]).any() else DummyClassifier()).fit(features, labels)
 
 
 def linear_probe(features: Any, labels: NDArray[Any]) -> Any:
@@ -26,4 +33,4 @@ def linear_probe(features: Any, labels: NDArray[Any]) -> Any:
     from sklearn.preprocessing import StandardScaler
 
     regression = LogisticRegression(C=1 / (L2 * len(labels)), max_iter=300, tol=3e-3)
-    return make_pipeline(StandardScaler(), regression).fit(np.asarray(features, dtype=np.float32), labels)
+    return fitted(make_pipeline(StandardScaler(), regression), np.asarray(features, dtype=np.float32), labels)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lra_bench.data.cache import Advance
 from lra_bench.data.examples import Examples
 
-from ..linear_probe import linear_probe
+from ..linear_probe import fitted, linear_probe
 from .bytes import byte_shares
 from .ngrams import byte_counts, word_counts
 
@@ -73,7 +73,7 @@ def _n_gram_rules(
 
     bayes = MultinomialNB().fit(paired(train.sign()), labels)
     weighting = TfidfTransformer(sublinear_tf=True).fit(train)
-    logistic = LogisticRegression(C=PENALTY, solver="liblinear").fit(scaled(train), labels)
+    logistic = fitted(LogisticRegression(C=PENALTY, solver="liblinear"), scaled(train), labels)
     return {
         f"naive_bayes_{unit}": bayes.predict(paired(rows.sign())),
         f"linear_{unit}": logistic.predict(scaled(rows)),

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from lra_bench.data.examples import Examples
 
-BUCKETS = 1 << 18
+BITS = 18
+BUCKETS = 1 << BITS
 BYTES_PER_GRAM = 5
+_GRAM = np.uint64((1 << 8 * BYTES_PER_GRAM) - 1)
 
 
 def word_counts(examples: Examples) -> csr_matrix:
@@ -44,7 +46,7 @@ def _counts(examples: Examples, hashes: Any) -> csr_matrix:
     ends = np.zeros(len(lengths) + 1, dtype=np.int64)
     hashes(examples.values, lengths, keys, ends)
     # The high bits of a product depend on all bits of its factors.
-    columns = (keys[: ends[-1]] >> np.uint64(64 - 18)).astype(np.int32)
+    columns = (keys[: ends[-1]] >> np.uint64(64 - BITS)).astype(np.int32)
     counts = csr_matrix((np.ones(len(columns), dtype=np.float32), columns, ends), (len(lengths), BUCKETS))
     counts.sum_duplicates()
     return counts
@@ -81,7 +83,7 @@ def _hash_bytes(values: Any, lengths: Any, keys: Any, ends: Any) -> None:
     for document in range(len(lengths)):
         gram = np.uint64(0)
         for offset in range(lengths[document]):
-            gram = ((gram << np.uint64(8)) | np.uint64(values[place + offset])) & np.uint64(0xFFFFFFFFFF)
+            gram = ((gram << np.uint64(8)) | np.uint64(values[place + offset])) & _GRAM
             if offset >= BYTES_PER_GRAM - 1:
                 keys[count] = gram * factor
                 count += 1

@@ -85,10 +85,10 @@ def _grams(text: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
 
 def _table(grams: NDArray[np.uint64]) -> Table:
     """Count n-grams."""
-    known, counts = np.unique(grams, return_counts=True)
-    contexts, starts, different = np.unique(known >> np.uint64(8), return_index=True, return_counts=True)
+    grams, counts = np.unique(grams, return_counts=True)
+    contexts, starts, different = np.unique(grams >> np.uint64(8), return_index=True, return_counts=True)
     totals = np.add.reduceat(counts, starts) if len(starts) else counts
-    return Table(known, counts.astype(np.int32), contexts, totals.astype(np.int32), different.astype(np.int32))
+    return Table(grams, counts.astype(np.int32), contexts, totals.astype(np.int32), different.astype(np.int32))
 
 
 def _witten_bell(table: Table, grams: NDArray[np.uint64], shorter: NDArray[np.float64]) -> NDArray[np.float64]:

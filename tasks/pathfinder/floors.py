@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lra_bench.data.cache import Advance
 from lra_bench.data.columns import Integers
 
+from ..linear_probe import fitted
 from .markers import find_markers
 from .parameters import Parameters
 from .rows import Part
@@ -68,7 +69,7 @@ def correct_rows(train: Features, rows: Features) -> dict[str, NDArray[np.bool_]
         correct[rule] = np.where(values > threshold, above, 1 - above) == rows.labels
     trees = HistGradientBoostingClassifier(max_iter=TREES, learning_rate=0.05, early_stopping=False, random_state=0)
     inputs, train_inputs = (np.column_stack([part.distances, part.surroundings]) for part in (rows, train))
-    correct["marker_orientation"] = trees.fit(train_inputs, train.labels).predict(inputs) == rows.labels
+    correct["marker_orientation"] = fitted(trees, train_inputs, train.labels).predict(inputs) == rows.labels
     return correct
 
 

@@ -41,6 +41,10 @@ def test_accuracy_on_noise_is_chance():
     assert abs(accuracy - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 3000)
 
 
+def test_equal_labels_are_predicted():
+    assert linear_probe(np.arange(6).reshape(3, 2), np.full(3, 4)).predict(np.ones((2, 2))).tolist() == [4, 4]
+
+
 def test_two_fits_are_equal_and_independent_of_the_type():
     generator = np.random.default_rng(4)
     x, y = generator.integers(0, 256, (500, 8), dtype=np.uint8), generator.integers(0, 3, 500)

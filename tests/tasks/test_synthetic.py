@@ -374,6 +374,11 @@ def test_training_examples_of_every_length_share_no_row_with_the_test(cache, nam
             assert train and test and not train & test
 
 
+def test_rules_need_no_two_labels_in_train(cache):
+    floors = prepared(cache, "retrieval, unbalanced", rows={**ROWS, "train": 1}).floors("test")
+    assert floors["bag_of_tokens"] == floors["majority"]
+
+
 def test_rules_are_fitted_on_training_examples_of_each_length(cache):
     task = prepared(cache, "retrieval, unbalanced", extrapolation_rows=2000)
     for length in (24, 96):
