@@ -588,8 +588,8 @@ class Task(ABC):
         variants: Names of the methods by which the task generates examples at other lengths, the default first. Not
             used in language modelling, for which the harness evaluates the same text with other contexts, by its own
             variants (``context``, ``sliding`` and ``stateful``).
-        revision: Part of the hash of cells. Raise it if the class computes something else, such as other examples or
-            floors, from the same options and files.
+        revision: Part of the hash of cells. Raise it if the class computes something else, such as other examples, from
+            the same options and files.
     """
 
     spec: TaskSpec
@@ -700,13 +700,17 @@ class Task(ABC):
         """
         return None
 
-    def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
+    def floors_between(
+        self, split: str, spans: Sequence[tuple[int, int, int]], window: int | None = None
+    ) -> Mapping[str, float]:
         """Return the floors of a language-modelling task on parts of a split.
 
         Args:
             split: Name of the split.
             spans: Parts as (document, start, stop): index of the document, first token and end (exclusive). Each token
                 is predicted from the preceding tokens of its document, including those before ``start``.
+            window: Number of tokens in a window of the model, if it reads windows that do not overlap and of which the
+                first begins one token before each span; None if it reads the text before them, too.
 
         Returns:
             Scores by name; empty if the task has no such floors.

@@ -128,7 +128,7 @@ class CopyTask(SyntheticTask):
 
         return Decisive(block.tokens >= FIRST_COPIED, FIRST_COPIED, self.symbols)
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
         from .synthetic.drawing import FIRST_COPIED
         from .synthetic.floors import commonest_symbol

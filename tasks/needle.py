@@ -127,7 +127,7 @@ class NeedleTask(SyntheticTask):
         where[:, 1:-1] = block.tokens[:, :-2] == block.tokens[:, -1:]
         return Decisive(where, self._first_symbol, self.symbols)
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol`` and, with several needles, ``symbol_behind_a_marker``."""
         from .synthetic.floors import commonest_symbol, one_of
 

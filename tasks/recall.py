@@ -190,7 +190,7 @@ class RecallTask(SyntheticTask):
         first = FIRST_KEY + self.half
         return Decisive(block.tokens >= first, first, self.half)
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``value_shown``: a random value of the example, with an accuracy of 1 / P for P pairs."""
         return {"value_shown": self._value_shown}
 

@@ -115,9 +115,9 @@ class RetrievalSynthetic(SyntheticTask):
             valid &= (count_tokens(tokens, FIRST_SYMBOL + self.keys) == bag).all(axis=(1, 2))
         return Block(tokens, (keys[:, 0, 0] == keys[:, 1, 0]).astype(np.int64)), valid
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``bag_of_tokens``: softmax regression on the token counts of both documents."""
         from .synthetic.drawing import FIRST_SYMBOL
         from .synthetic.floors import bag_of_tokens
 
-        return {"bag_of_tokens": bag_of_tokens(self.blocks("train"), self.keys + FIRST_SYMBOL)}
+        return {"bag_of_tokens": bag_of_tokens(self.blocks("train", length), self.keys + FIRST_SYMBOL)}

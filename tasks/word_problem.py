@@ -56,7 +56,9 @@ class WordProblemTask(SyntheticTask):
     after the training length), and at least the last position: at the training length this is the only target, and
     longer examples are scored only where the model was never trained.
 
-    Floors (baselines without a model): ``majority``; ``last_element``, the last element read.
+    Floors (baselines without a model): ``majority``; ``last_element``, the last element read; and, unless the group is
+    abelian, ``abelian_quotient``, a random element of the coset of the commutator subgroup that contains the product.
+    For ``s3`` and ``s5`` this coset is the sign of the permutation; ``a5`` has only one.
 
     What it shows: whether a system updates a state that depends on the order of all tokens. ``z2`` and ``s3`` are
     solvable groups; ``a5`` and ``s5`` are not, and their word problems are complete for NC¹, so that, unless TC⁰
@@ -165,11 +167,19 @@ class WordProblemTask(SyntheticTask):
         where = np.broadcast_to(np.arange(block.tokens.shape[1]) < first_scored, block.tokens.shape)
         return Decisive(where, FIRST_ELEMENT, self.spec.classes)
 
-    def shortcuts(self) -> Mapping[str, Rule]:
-        """Return the rule ``last_element``: the element at the position itself."""
-        from .synthetic.drawing import FIRST_ELEMENT
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
+        """Return the rules ``last_element``, the element at the position itself, and ``abelian_quotient``."""
+        import numpy as np
 
-        return {"last_element": lambda block: block.tokens.astype(int) - FIRST_ELEMENT == block.targets}
+        from .synthetic.drawing import FIRST_ELEMENT
+        from .synthetic.quotients import commutator_subgroup
+
+        rules: dict[str, Rule] = {
+            "last_element": lambda block: block.tokens.astype(int) - FIRST_ELEMENT == block.targets
+        }
+        if (coset := len(commutator_subgroup(self._table()))) > 1:
+            rules["abelian_quotient"] = lambda block: np.full(block.targets.shape, 1 / coset)
+        return rules
 
     def _products(self, tokens: NDArray[Any]) -> NDArray[Any]:
         """Return the product of the elements up to each position, (R, N); tokens of no element count as the nearest."""

@@ -341,7 +341,8 @@ def _validation_floor(task: Task, rows: Rows, tokens: int | None) -> tuple[str |
     """
     floors: Mapping[str, float] = {}
     if task.spec.kind == "language_modeling" and tokens is not None:
-        floors = task.floors_between("validation", cut_all(rows.lengths, task.spec.train_length, tokens).spans)
+        length = task.spec.train_length
+        floors = task.floors_between("validation", cut_all(rows.lengths, length, tokens).spans, length)
     return strongest(floors or task.floors("validation"), task.spec.higher_is_better) or (None, None)
 
 

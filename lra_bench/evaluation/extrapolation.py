@@ -256,7 +256,8 @@ class _Measuring:
         if at not in self._row_details:
             task, length = self.task, None if key.ratio == 1 else key.length
             if self._region is not None:
-                floors, drift = dict(task.floors_between("test", self._region.spans)), {}
+                window = key.length if key.variant == "context" else None
+                floors, drift = dict(task.floors_between("test", self._region.spans, window)), {}
                 floor_rows: FloorRows = {}
             else:
                 floors = dict(task.floors("test", length, key.variant))

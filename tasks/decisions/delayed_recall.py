@@ -92,7 +92,7 @@ class DelayedRecallTask(SyntheticTask):
         valid = keys[:, 0] & (~keys | (seen == colours[:, None])).all(1)
         return Block(block.tokens, colours), valid
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return nothing: without the first phase the colour can only be guessed."""
         return {}
 

@@ -211,18 +211,20 @@ class KeyToDoorTask(SyntheticTask):
         expected = self._block(episodes, *again, length)
         return Block(block.tokens, expected.targets, expected.extra), valid & (expected.tokens == block.tokens).all(1)
 
-    def shortcuts(self) -> Mapping[str, Rule]:
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return nothing; the floors are success rates of policies, computed by ``floors``."""
         return {}
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return the floors: success rates for the test split, accuracies of actions for the others."""
+        from ..floor_rows import noted
+
         length = length or self.spec.train_length
         name = f"{self.spec.name}-floors-{split}-{length}"
         key = settings_digest(super().fingerprint(), self.rollouts, split, length)
         if split == "test":
-            return self._prepared().note(name, key, lambda: self._success_floors(length))
-        return self._prepared().note(name, key, lambda: self._action_floors(split, length))
+            return noted(self._prepared(), name, key, lambda: self._success_floors(length))
+        return noted(self._prepared(), name, key, lambda: self._action_floors(split, length))
 
     def floor_rows(
         self, split: str, length: int | None = None, variant: str | None = None

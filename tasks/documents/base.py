@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from .filler import Filler
 
 MAKER_VERSION = 1  # to be incremented if the same documents are cut or lengthened differently
-# Enough for the regression of the floor, and few enough to keep the histograms of all these tasks in memory.
+# Floors are fitted on at most as many training examples, and on at most as many bytes, to limit time and memory.
 FLOOR_TRAIN_ROWS = 25_000
+FLOOR_TRAIN_BYTES = 1 << 24
 
 
 class ByteTask(Task):
@@ -39,7 +40,9 @@ class ByteTask(Task):
     ``filler``, each document is first cut as for training and then placed at a random position among other documents of
     the split, so that the relevant text is the same and a smaller part of the example.
 
-    Floors (baselines without a model): ``majority``; ``bag_of_bytes``, softmax regression on byte frequencies.
+    Floors (baselines without a model): ``majority``; ``bag_of_bytes``, softmax regression on byte frequencies;
+    ``naive_bayes_words``, ``naive_bayes_bytes``, ``linear_words`` and ``linear_bytes``, naive Bayes and logistic
+    regression on words and pairs of words and on sequences of five bytes.
 
     Args:
         max_length: Number of bytes of each document; None for that of Long Range Arena.
@@ -172,10 +175,9 @@ class ByteTask(Task):
         return None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Return the accuracies of ``majority`` and ``bag_of_bytes``.
+        """Return the accuracies of the rules of ``documents.floors.correct_rows``.
 
-        ``majority`` is the most frequent label of train. ``bag_of_bytes`` is softmax regression on the relative
-        frequency of each byte, fitted on at most 25,000 training examples of the same variant and length.
+        They are fitted on training examples of the same variant and length: at most 25,000, with at most 16 MiB.
         """
         from ..floor_rows import means
 
@@ -190,18 +192,17 @@ class ByteTask(Task):
         length, variant = self._resolved(length, variant)
 
         def make(advance: Advance) -> FloorRows:
-            import numpy as np
+            from lra_bench.data.examples import join
 
-            from ..linear_probe import probe_correct
+            from .floors import correct_rows
 
-            train, rows = (self._counted(name, length, variant, advance) for name in ("train", split))
-            return {
-                "majority": rows[1] == np.bincount(train[1]).argmax(),
-                "bag_of_bytes": probe_correct(*train, *rows, self.spec.classes),
-            }
+            train, rows = (
+                join(self._rows(name, length, variant, self._drawn(name, length, variant))) for name in ("train", split)
+            )
+            return correct_rows(train, rows, self.features, advance)
 
         key = settings_digest(self.fingerprint(), split, length, variant)
-        total = sum(len(self._drawn(name, length, variant)) for name in ("train", split))
+        total = 3 * len(self._drawn("train", length, variant))
         return stored(self.ready()[0], f"{self.name}-floors", key, make, total, f"floors of {self.name} at {length:,}")
 
     def ready(self) -> tuple[DataCache, Corpus]:
@@ -267,27 +268,15 @@ class ByteTask(Task):
         return self.filler(name, column, targets, length, (self.seed, SPLITS.index(name))).examples(rows)
 
     def _drawn(self, name: str, length: int, variant: str) -> Integers:
-        """Return the numbers of at most 25,000 training examples, or of all examples of another split."""
+        """Return the numbers of the training examples on which floors are fitted, or of all examples of a split."""
         from .bytes import draw_rows
 
         targets = self.ready()[1].numbers(name, "target")[self.places[name]]
-        rows = FLOOR_TRAIN_ROWS if name == "train" else len(self.split(name, length, variant))
+        rows = len(self.split(name, length, variant))
+        if name == "train":
+            documents = 2 if self.kind == "matching" else 1
+            rows = max(2, min(FLOOR_TRAIN_ROWS, FLOOR_TRAIN_BYTES // (documents * length)))
         return draw_rows(targets, rows, self.seed)
-
-    def _counted(
-        self, name: str, length: int, variant: str, advance: Advance
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return features (R, F) and targets (R,) of the examples of ``_drawn``."""
-        import numpy as np
-
-        from .bytes import byte_shares
-
-        features, labels = [], []
-        for part in self._rows(name, length, variant, self._drawn(name, length, variant)):
-            features.append(self.features(byte_shares(part)))
-            labels.append(part.targets)
-            advance(len(part))
-        return np.concatenate(features), np.concatenate(labels)
 
     def _resolved(self, length: int | None, variant: str | None) -> tuple[int, str]:
         """Return length and variant with defaults filled in; at the training length all variants are the same.

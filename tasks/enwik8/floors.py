@@ -1,107 +1,112 @@
-"""Floors of enwik8: Markov models that predict a byte from the zero, one or two bytes before it."""
+"""Floors of enwik8: interpolated n-gram models over bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lra_bench.data.compiled import compiled
-from lra_bench.progress import bar
-
-FLOORS_VERSION = 1
 BYTES = 256
-_BYTES_PER_STEP = 1 << 22
+HIGHEST_ORDER = 6  # so that the bytes of a context and the byte after it fit into an integer of 64 bits
+MOST_BYTES = 1 << 24  # of the text on which models are estimated, to limit time and memory
+
+Spans = Sequence[tuple[int, int]]
+
+
+class Table(NamedTuple):
+    """Counts of the n-grams of a text, as integers whose lowest byte is the last byte.
+
+    Attributes:
+        grams: Different n-grams, ascending, (G,).
+        counts: Number of occurrences of each, (G,).
+        contexts: Different n-grams without their last byte, ascending, (H,).
+        totals: Number of occurrences of each context, (H,).
+        different: Number of different bytes that follow each context, (H,).
+    """
+
+    grams: NDArray[np.uint64]
+    counts: NDArray[np.int32]
+    contexts: NDArray[np.uint64]
+    totals: NDArray[np.int32]
+    different: NDArray[np.int32]
 
 
 class ByteModels:
-    """Interpolated Markov models of order 0, 1 and 2 over bytes, estimated on one text.
+    """Interpolated Markov models of order 0 to ``HIGHEST_ORDER`` over bytes, estimated on one text.
 
     The probability of a byte c after the context h is (n(h, c) + t(h) q(c)) / (n(h) + t(h)), in which n are counts in
     the text, t(h) is the number of different bytes that follow h, and q is the model of the context shorter by one
     byte; below order 0, q is the uniform distribution. Witten and Bell 1991, IEEE Trans. Information Theory 37 (method
-    C), interpolated as in Chen and Goodman 1998, TR-10-98, Harvard. O(T) time, 64 MiB for the counts.
+    C), interpolated as in Chen and Goodman 1998, TR-10-98, Harvard. O(T log T) time; only the last ``MOST_BYTES`` bytes
+    of the text are counted.
 
     Args:
         text: Bytes to estimate the models on, (T,).
     """
 
     def __init__(self, text: NDArray[np.uint8]) -> None:
-        singles, self.pairs, self.triples = (np.zeros(BYTES**order, dtype=np.int32) for order in (1, 2, 3))
-        with bar(len(text), "counting bytes, pairs and triples", unit="bytes") as advance:
-            for start in range(0, len(text), _BYTES_PER_STEP):
-                stop = min(start + _BYTES_PER_STEP, len(text))
-                _count(text, start, stop, singles, self.pairs, self.triples)
-                advance(stop - start)
-        different = np.count_nonzero(singles)
-        self.singles = (singles + different / BYTES) / (len(text) + different)
-        self.after_one, self.after_two = _contexts(self.pairs), _contexts(self.triples)
+        self.tables = [_table(grams[order:]) for order, grams in enumerate(_grams(text[-MOST_BYTES:]))]
 
-    def bits(self, text: NDArray[np.uint8], spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-        """Return the mean bits per byte of each order, (3,), over the bytes of ``spans`` (start, stop).
+    def bits(self, text: NDArray[np.uint8], spans: Spans, window: int | None = None) -> NDArray[np.float64]:
+        """Return the mean bits per byte of each order, (``HIGHEST_ORDER`` + 1,), over the bytes of spans of a text.
 
-        Contexts include bytes before a span; at the start of the text they are shorter.
+        Args:
+            text: Bytes, (T,).
+            spans: Parts of the text as (start, stop).
+            window: Number of bytes in a window: each span is read in windows that do not overlap and of which the first
+                begins one byte before the span, and a byte is predicted from those of its window only. None for a
+                context of any length. At the start of the text contexts are shorter, too.
+
+        Returns:
+            The means.
         """
-        sums = np.zeros(3)
-        for start, stop in spans:
-            _add_bits(text, start, stop, self.singles, self.pairs, self.after_one, self.triples, self.after_two, sums)
-        return sums / sum(stop - start for start, stop in spans)
+        places = np.concatenate([np.arange(start, stop) for start, stop in spans])
+        seen = places
+        if window is not None:
+            within = [np.arange(stop - start) % window + 1 for start, stop in spans]
+            seen = np.minimum(places, np.concatenate(within))
+        probabilities, means = np.full(len(places), 1 / BYTES), []
+        for order, (table, grams) in enumerate(zip(self.tables, _grams(text), strict=True)):
+            deep = seen >= order
+            probabilities[deep] = _witten_bell(table, grams[places[deep]], probabilities[deep])
+            means.append(-np.log2(probabilities).mean())
+        return np.array(means)
 
 
-def _contexts(counts: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return, for each context, its number of occurrences and the number of different bytes after it: (H, 2)."""
-    table = counts.reshape(-1, BYTES)
-    return np.stack([table.sum(1, dtype=np.int64), np.count_nonzero(table, axis=1)], axis=1)
+def _grams(text: NDArray[np.uint8]) -> Iterator[NDArray[np.uint64]]:
+    """Yield, for each order, the bytes up to each position as integers, (T,); before the text there are zeros."""
+    grams = np.zeros(len(text), dtype=np.uint64)
+    for order in range(HIGHEST_ORDER + 1):
+        grams[order:] |= text[: max(len(text) - order, 0)].astype(np.uint64) << np.uint64(8 * order)
+        yield grams
 
 
-@compiled
-def _count(text: Any, start: int, stop: int, singles: Any, pairs: Any, triples: Any) -> None:
-    """Count bytes, pairs and triples whose last byte is between ``start`` and ``stop`` (exclusive), in place."""
-    for place in range(start, stop):
-        singles[text[place]] += 1
-        if place > 0:
-            pair = np.int64(text[place - 1]) * 256 + text[place]
-            pairs[pair] += 1
-            if place > 1:
-                triples[np.int64(text[place - 2]) * 65536 + pair] += 1
+def _table(grams: NDArray[np.uint64]) -> Table:
+    """Count n-grams."""
+    grams, counts = np.unique(grams, return_counts=True)
+    contexts, starts, different = np.unique(grams >> np.uint64(8), return_index=True, return_counts=True)
+    totals = np.add.reduceat(counts, starts) if len(starts) else counts
+    return Table(grams, counts.astype(np.int32), contexts, totals.astype(np.int32), different.astype(np.int32))
 
 
-@compiled
-def _witten_bell(count: Any, after: Any, shorter: Any) -> Any:
-    """Return the smoothed probability of a byte after a context.
+def _witten_bell(table: Table, grams: NDArray[np.uint64], shorter: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the smoothed probability of the last byte of each n-gram (P,) after the bytes before it.
 
-    Args:
-        count: Number of occurrences of the byte after the context.
-        after: Number of occurrences of the context, and of different bytes after it, (2,).
-        shorter: Probability of the byte after the context shorter by one byte.
+    ``shorter`` (P,) is the probability after the context shorter by one byte.
     """
-    total, different = after[0], after[1]
-    return (count + different * shorter) / (total + different) if total > 0 else shorter
+    queries, place = np.unique(grams, return_inverse=True)
+    contexts = queries >> np.uint64(8)
+    count = _looked_up(table.grams, table.counts, queries)[place]
+    total = _looked_up(table.contexts, table.totals, contexts)[place]
+    different = _looked_up(table.contexts, table.different, contexts)[place]
+    return np.where(total > 0, (count + different * shorter) / np.maximum(total + different, 1), shorter)
 
 
-@compiled
-def _add_bits(
-    text: Any,
-    start: int,
-    stop: int,
-    singles: Any,
-    pairs: Any,
-    after_one: Any,
-    triples: Any,
-    after_two: Any,
-    sums: Any,
-) -> None:
-    """Add the bits of bytes ``start`` to ``stop`` (exclusive) under the model of each order to ``sums`` (3,)."""
-    for place in range(start, stop):
-        none = one = two = singles[text[place]]
-        if place > 0:
-            last = np.int64(text[place - 1])
-            one = two = _witten_bell(pairs[last * 256 + text[place]], after_one[last], none)
-            if place > 1:
-                context = np.int64(text[place - 2]) * 256 + last
-                two = _witten_bell(triples[context * 256 + text[place]], after_two[context], one)
-        sums[0] -= np.log2(none)
-        sums[1] -= np.log2(one)
-        sums[2] -= np.log2(two)
+def _looked_up(keys: NDArray[np.uint64], values: NDArray[np.int32], queries: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Return the values of ``queries``, 0 for those that are not among the ascending ``keys``."""
+    if not len(keys):
+        return np.zeros(len(queries), dtype=np.int32)
+    place = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
+    return np.where(keys[place] == queries, values[place], 0)

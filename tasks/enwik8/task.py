@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from lra_bench.data.cache import Advance
 
     from .files import Text
+    from .floors import ByteModels
 
 DATA_VERSION = 1
 PERCENT = {"train": (0, 90), "validation": (90, 95), "test": (95, 100)}
 FEWEST_BYTES = 100
+CHOSEN_ON_BYTES = 1_000_000  # of the validation split, to choose the order of the floor
 
 
 class Enwik8(Task):
@@ -37,7 +39,8 @@ class Enwik8(Task):
     next 5 % validation, the last 5 % test, as in Transformer-XL (Dai et al. 2019, arXiv 1901.02860).
 
     Floors (baselines without a model), in bits per character: ``majority``, ``order_1`` and ``order_2``, smoothed
-    Markov models of train that predict a byte from zero, one or two bytes before it.
+    Markov models of train that predict a byte from zero, one or two bytes before it in its window; and the model of
+    the order from 3 to 6 that is best on the validation split, such as ``order_5``, if it is better than these.
 
     Source: Mahoney 2006, https://mattmahoney.net/dc/textdata.html.
 
@@ -77,6 +80,7 @@ class Enwik8(Task):
         self._cache: DataCache | None = None
         self._text: Text | None = None
         self._splits: dict[str, datasets.Dataset] = {}
+        self._models: tuple[ByteModels, int] | None = None
 
     def fingerprint(self) -> str:
         """Return a digest of the text, independent of the file format.
@@ -88,7 +92,7 @@ class Enwik8(Task):
     def prepare(self, cache: DataCache) -> None:
         """Find, check and split the text; splits that are in the cache are not read again."""
         self._cache = cache
-        self._text, self._splits = None, {}
+        self._text, self._splits, self._models = None, {}, None
         text = self._examined()
         contents: list[bytearray] = []  # read once, for all splits that are not in the cache
 
@@ -125,23 +129,35 @@ class Enwik8(Task):
         return None if length == self.spec.train_length else "enwik8 is one text; only its context can vary"
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Return the bits per byte of Markov models estimated on train.
+        """Return the bits per byte of Markov models estimated on train, with windows of the training length.
 
-        ``majority`` uses no context, ``order_1`` the byte before, ``order_2`` the two bytes before.
+        ``majority`` uses no context, ``order_1`` the byte before, ``order_2`` the two bytes before, and so on.
         """
-        return self.floors_between(split, [(0, 1, self._size(split))])
+        return self.floors_between(split, [(0, 1, self._size(split))], self.spec.train_length)
 
-    def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
+    def floors_between(
+        self, split: str, spans: Sequence[tuple[int, int, int]], window: int | None = None
+    ) -> Mapping[str, float]:
         """Return the same floors over parts of a split, given as spans (document, start, stop)."""
-        from .floors import FLOORS_VERSION, ByteModels
+        from ..floor_rows import noted
 
         def make() -> dict[str, float]:
-            models = ByteModels(self._bytes("train"))
-            bits = models.bits(self._bytes(split), [(start, stop) for _, start, stop in spans])
-            return dict(zip(("majority", "order_1", "order_2"), bits.tolist(), strict=True))
+            models, best = self._fitted()
+            bits = models.bits(self._bytes(split), [(start, stop) for _, start, stop in spans], window)
+            return {f"order_{order}" if order else "majority": bits[order] for order in sorted({0, 1, 2, best})}
 
-        key = settings_digest(FLOORS_VERSION, self.fingerprint(), split, spans)
-        return self._prepared().note("enwik8-floors", key, make)
+        return noted(self._prepared(), "enwik8-floors", settings_digest(self.fingerprint(), split, spans, window), make)
+
+    def _fitted(self) -> tuple[ByteModels, int]:
+        """Return the models of train, and the order that is best on the first bytes of the validation split."""
+        if self._models is None:
+            from .floors import ByteModels
+
+            models = ByteModels(self._bytes("train"))
+            span = 1, min(self._size("validation"), CHOSEN_ON_BYTES)
+            bits = models.bits(self._bytes("validation"), [span], self.spec.train_length)
+            self._models = models, int(bits.argmin())
+        return self._models
 
     def check(self, split: str) -> None:
         """Raise ``UserError`` unless the concatenated splits are the bytes of the text."""

@@ -1,18 +1,20 @@
-"""Floors (baselines without a model) of the image task: linear classifiers on histograms and on pixels."""
+"""Floors (baselines without a model) of the image task: linear classifiers and nearest neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lra_bench.data.cache import Advance
 
-from ..linear_probe import probe_correct
+from ..linear_probe import linear_probe
 from .lengths import resized
 from .pixels import CLASSES, INTENSITIES, SIDE, Pictures, to_tokens
+
+NEIGHBOURS = 10
 
 
 class Features(NamedTuple):
@@ -39,21 +41,33 @@ def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Adva
 
 
 def correct_rows(train: Features, rows: Features, advance: Advance) -> dict[str, NDArray[np.bool_]]:
-    """Return whether each of three rules fitted on ``train`` is right about each of ``rows``, (R,).
+    """Return whether each of four rules fitted on ``train`` is right about each of ``rows``, (R,).
 
     ``majority``: the most frequent label. ``bag_of_pixels``: softmax regression on the histogram of intensities.
-    ``linear_pixels``: softmax regression on the pixels.
+    ``linear_pixels``: softmax regression on the pixels. ``nearest_pictures``: the most frequent label of the training
+    pictures with the smallest Euclidean distance, after each picture was scaled to mean 0 and standard deviation 1.
     """
-    majority_label = np.bincount(train.labels, minlength=CLASSES).argmax()
-    correct = {"majority": rows.labels == majority_label}
-    inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
-        "bag_of_pixels": (train.histograms, rows.histograms),
-        "linear_pixels": (train.pixels, rows.pixels),
-    }
-    for rule, (train_x, test_x) in inputs.items():
-        correct[rule] = probe_correct(train_x, train.labels, test_x, rows.labels, CLASSES)
-        advance(len(train.labels))
-    return correct
+    from sklearn.neighbors import KNeighborsClassifier
+
+    labels = train.labels
+    majority_label = np.bincount(labels, minlength=CLASSES).argmax()
+    guesses = {"majority": np.full(len(rows.labels), majority_label)}
+    for rule, train_x, x in (
+        ("bag_of_pixels", train.histograms, rows.histograms),
+        ("linear_pixels", train.pixels, rows.pixels),
+    ):
+        guesses[rule] = linear_probe(train_x, labels).predict(x)
+        advance(len(labels))
+    nearest = KNeighborsClassifier(min(NEIGHBOURS, len(labels)), algorithm="brute")
+    guesses["nearest_pictures"] = nearest.fit(_scaled(train.pixels), labels).predict(_scaled(rows.pixels))
+    advance(len(labels))
+    return {rule: guess == rows.labels for rule, guess in guesses.items()}
+
+
+def _scaled(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return pictures (R, P) with mean 0 and standard deviation 1; pictures of one intensity are 0."""
+    rows = pixels - pixels.mean(axis=1, keepdims=True, dtype=np.float32)
+    return rows / np.maximum(rows.std(axis=1, keepdims=True), 1)
 
 
 def _histograms(pictures: Pictures) -> NDArray[np.int32]:

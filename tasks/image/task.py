@@ -44,7 +44,8 @@ class Image(Task):
     square, averaged by area or bilinear, which changes this distance.
 
     Floors (baselines without a model): ``majority``; ``bag_of_pixels``, softmax regression on the histogram of
-    intensities; ``linear_pixels``, softmax regression on the pixels.
+    intensities; ``linear_pixels``, softmax regression on the pixels; ``nearest_pictures``, the ten nearest training
+    pictures.
 
     Source: Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images"; as in Tay et al. 2021, arXiv
     2011.04006. Deviates from Long Range Arena: validation is a random tenth of each class instead of the last tenth of
@@ -159,11 +160,10 @@ class Image(Task):
         return size if isinstance(size, str) else None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Return the accuracies of ``majority``, ``bag_of_pixels`` and ``linear_pixels``.
+        """Return the accuracies of the rules of ``floors.correct_rows``.
 
-        The most frequent label of train; softmax regression on the histogram of intensities; and softmax regression on
-        the pixels, averaged down to the number at the training length if there are more. They are fitted on all
-        training pictures of the same variant and length.
+        They are fitted on all training pictures of the same variant and length. Larger pictures are averaged down to
+        the number of pixels at the training length.
         """
         from ..floor_rows import means
 
@@ -184,8 +184,8 @@ class Image(Task):
             return correct_rows(train, self._features(split, length, variant, advance), advance)
 
         key = settings_digest(self.fingerprint(), split, length, variant)
-        # Pictures of both splits are created, then two rules are fitted on those of train.
-        total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
+        # Pictures of both splits are created, then three rules are fitted on those of train.
+        total = 4 * len(self.split("train")) + len(self.split(split, length, variant))
         where = "" if length == self.spec.train_length else f" at length {length:,}, {variant}"
         return stored(self._prepared(), "image-floors", key, make, total, f"floors of image{where}")
 

@@ -54,7 +54,8 @@ class Pathfinder(Task):
     pictures with the published parameters of another resolution, in which dashes, gaps and contrasts also differ.
 
     Floors (baselines without a model): ``majority``; ``marker_distance``, a threshold on the distance of the discs;
-    ``brightness``, a threshold on the mean intensity.
+    ``brightness``, a threshold on the mean intensity; ``marker_orientation``, boosted trees on the distance of the
+    discs and on orientation and curvature of the contours at them.
 
     Source: Linsley et al. 2018, "Learning long-range spatial dependencies with horizontal gated recurrent units"; as in
     Tay et al. 2021, arXiv 2011.04006. Deviates from Long Range Arena: black pixels are not masked as padding.
@@ -165,10 +166,9 @@ class Pathfinder(Task):
         return None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Return the accuracies of ``majority``, ``marker_distance`` and ``brightness``.
+        """Return the accuracies of the rules of ``floors.correct_rows``.
 
-        The most frequent label of train, and the best thresholds on the distance of the markers and on the mean
-        intensity. They are fitted on 10,000 training examples of the same variant and length.
+        They are fitted on 10,000 training examples of the same variant and length.
         """
         from ..floor_rows import means
 

@@ -27,8 +27,9 @@ class Retrieval(ByteTask):
     An example is two documents, the starts of two papers as bytes, which a model encodes separately. For instance
     (invented) ``We present a parser ...`` and ``Parsing has long ...`` with the label 1 if one of the papers cites the
     other, 0 otherwise. ``ByteTask`` documents the options, the other lengths (``truncated``, ``filler``) and the floors
-    (baselines without a model): ``majority`` and ``bag_of_bytes``, softmax regression on the difference and product of
-    the relative byte frequencies of both papers. Filler consists of other papers of the split, around both documents.
+    (baselines without a model). ``bag_of_bytes`` uses the difference and product of the relative byte frequencies of
+    both papers, the other rules the words and sequences of bytes that occur in both. Filler consists of other papers of
+    the split, around both documents.
 
     ``source`` is None or ``official`` (the folder aan, tsv_data, lra_release or aan_like of $LRA_BENCH_DATA, or
     raw/retrieval of the cache), or the path of a folder with new_aan_pairs.train.tsv, .eval.tsv and .test.tsv, plain or

@@ -89,8 +89,11 @@ class SyntheticTask(Task):
         return block
 
     @abstractmethod
-    def shortcuts(self) -> Mapping[str, Rule]:
-        """Return the floors of the task other than ``majority``, by name; ``prepare`` must have been called."""
+    def shortcuts(self, length: int) -> Mapping[str, Rule]:
+        """Return the floors of the task other than ``majority``, by name, fitted on training examples of a length.
+
+        ``prepare`` must have been called.
+        """
 
     def properties(self, block: Block) -> Mapping[str, NDArray[Any]]:
         """Return positive integers by which the scored targets are sliced, (T,) by name; none by default.
@@ -159,6 +162,7 @@ class SyntheticTask(Task):
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return the accuracies of ``majority`` (the most frequent target of train) and of the task's shortcuts.
 
+        They are fitted on the training examples of the same length.
         For a shortcut that chooses randomly among ties, this is its expected accuracy.
         """
         from .floors import SCORED
@@ -184,7 +188,7 @@ class SyntheticTask(Task):
             return self.floor_rows(split)
 
         def compute(advance: Advance) -> FloorRows:
-            return correct_targets(self._rules(), self.blocks(split))
+            return correct_targets(self._rules(self.spec.train_length), self.blocks(split))
 
         name, key = self.spec.name, settings_digest(self.fingerprint(), split, "targets")
         return stored(
@@ -201,12 +205,12 @@ class SyntheticTask(Task):
         values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return {name: by_value(found) if name == "pairs" else in_bins(found) for name, found in values.items()}
 
-    def _rules(self) -> dict[str, Rule]:
-        """Return the floors as rules by name."""
+    def _rules(self, length: int) -> dict[str, Rule]:
+        """Return the floors, fitted on training examples of a length, as rules by name."""
         from .floors import commonest
 
-        target = commonest(self.blocks("train"), self.spec.classes)
-        return {"majority": lambda block: block.targets == target, **self.shortcuts()}
+        target = commonest(self.blocks("train", length), self.spec.classes)
+        return {"majority": lambda block: block.targets == target, **self.shortcuts(length)}
 
     def _floor_columns(self, split: str, length: int | None) -> FloorRows:
         """Return the columns of ``floors.correct_rows`` from the cache of the data."""
@@ -217,7 +221,7 @@ class SyntheticTask(Task):
         def compute(advance: Advance) -> FloorRows:
             from .floors import correct_rows
 
-            return correct_rows(self._rules(), self.blocks(split, length))
+            return correct_rows(self._rules(length), self.blocks(split, length))
 
         name, key = self.spec.name, settings_digest(self.fingerprint(), split, length)
         description = f"floors of {name} {split} at length {length:,}"

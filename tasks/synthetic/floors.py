@@ -83,7 +83,7 @@ def bag_of_tokens(train: Iterable[Block], vocabulary: int) -> Rule:
     of both counts from their mean and the absolute difference of the counts; and whether the token with the largest
     deviation is the same.
     """
-    from ..linear_probe import fit
+    from ..linear_probe import linear_probe
 
     counts, targets = [], []
     for block in train:
@@ -93,10 +93,11 @@ def bag_of_tokens(train: Iterable[Block], vocabulary: int) -> Rule:
             break
     train_counts, labels = np.concatenate(counts)[:BAG_ROWS], np.concatenate(targets)[:BAG_ROWS]
     means = train_counts.mean(axis=(0, 1))
-    probe = fit(_comparison(train_counts, means), labels, 2)
+    probe = linear_probe(_comparison(train_counts, means), labels)
 
     def rule(block: Block) -> NDArray[Any]:
-        return probe.predict(_comparison(count_tokens(block.tokens, vocabulary), means)) == block.targets
+        guesses: NDArray[Any] = probe.predict(_comparison(count_tokens(block.tokens, vocabulary), means))
+        return guesses == block.targets
 
     return rule
 

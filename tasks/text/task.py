@@ -27,9 +27,8 @@ class Text(ByteTask):
 
     An example is the start of a review, such as (invented) ``A dull film.<br />I left early.`` with the label 0
     (negative); label 1 is positive. ``ByteTask`` documents the options, the other lengths (``truncated``, ``filler``)
-    and the floors (baselines without a model): ``majority`` and ``bag_of_bytes``, softmax regression on relative byte
-    frequencies. Filler consists of other reviews of the split, half of its bytes from negative and half from positive
-    ones.
+    and the floors (baselines without a model). Filler consists of other reviews of the split, half of its bytes from
+    negative and half from positive ones.
 
     ``source`` is None or ``official`` (the folder aclImdb or imdb of $LRA_BENCH_DATA, otherwise the Hugging Face Hub),
     or the path of aclImdb, of its archive, or of a folder with train.parquet and test.parquet. Reviews are sorted, so

@@ -28,8 +28,8 @@ class FloorTask:
         assert split == "validation"
         return {"majority": 0.2, "shortcut": 0.4}
 
-    def floors_between(self, split: str, spans: list[tuple[int, int, int]]) -> dict[str, float]:
-        assert split == "validation"
+    def floors_between(self, split: str, spans: list[tuple[int, int, int]], window: int | None) -> dict[str, float]:
+        assert split == "validation" and window == self.spec.train_length
         self.spans = spans
         return {"order_1": 3.0, "order_2": 2.5} if self.parts else {}
 

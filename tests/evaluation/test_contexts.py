@@ -139,8 +139,11 @@ class CountingTask(Task):
     def floors(self, split, length=None, variant=None):
         return {"majority": 6.0}
 
-    def floors_between(self, split, spans):
-        return {"majority": float(sum(stop - start for _, start, stop in spans))}
+    def floors_between(self, split, spans, window=None):
+        """Return the number of tokens, and the bits of ``TokenCounter`` if it reads the windows that floors read."""
+        places = np.concatenate([np.arange(stop - start) for _, start, stop in spans])
+        seen = places % window + 1 if window else np.zeros(1)
+        return {"majority": float(len(places)), "as_the_model": loss(seen).mean() / np.log(2)}
 
     def fingerprint(self):
         return "counting"
@@ -171,12 +174,19 @@ def curve(model, ratios, variants=None):
 def test_all_points_of_a_curve_have_the_same_scored_tokens_and_their_floor():
     points = curve(TokenCounter(remembers=True), [0.5, 1, 2]).points
     assert [(p["variant"], p["length"]) for p in points] == [(v, n) for v in CONTEXT_VARIANTS for n in (4, 8, 16)]
-    assert {p["n"] for p in points} == {64} and {p["floor"] for p in points} == {64.0}
+    assert {p["n"] for p in points} == {64} and {p["floors"]["majority"] for p in points} == {64.0}
     score = {(p["variant"], p["length"]): p["score"] for p in points}
     for variant in ("context", "sliding"):
         assert score[variant, 4] > score[variant, 8] > score[variant, 16]
     for length in (4, 8, 16):
         assert score["context", length] > score["sliding", length] > score["stateful", length]
+
+
+def test_floors_read_the_windows_of_the_model_or_the_text_before_the_tokens():
+    for point in curve(TokenCounter(remembers=True), [0.5, 1, 2]).points:
+        windows = point["variant"] == "context"
+        expected = point["score"] if windows else loss(np.zeros(1)).mean() / np.log(2)
+        assert point["floors"]["as_the_model"] == pytest.approx(expected)
 
 
 def test_stateful_points_of_a_model_without_memory_are_undefined_with_a_reason():

@@ -1,4 +1,4 @@
-"""First examples and floors of every task: generated tasks at a small size, other tasks from small files."""
+"""First examples of every task: generated tasks at a small size, other tasks from small files."""
 
 import tempfile
 from functools import partial
@@ -80,7 +80,7 @@ FILES = {"text": write_text, "retrieval": write_retrieval, "image": write_image,
 
 
 def task_output(name, node):
-    """Return digests of the first examples of all splits and of the test split at other lengths, and the floors."""
+    """Return digests of the first examples of all splits and of the test split at other lengths."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
         environment.delenv("LRA_BENCH_DATA", raising=False)
         return _output(name, node, Path(folder))
@@ -101,11 +101,6 @@ def _output(name, node, folder):
             for length in (4 * trained, trained // 4):
                 if task.supports_length(length, variant) is None and length <= LONGEST:
                     output[f"{variant} {length}"] = first_rows(task.split("test", length, variant))
-        floors = task.floors("test")
-    else:
-        floors = task.floors_between("test", [(0, 0, 300), (0, 100, 200)])
-    # The first number is the scale of the tolerance.
-    output["floors"] = [1.0, *(float(floors[each]) for each in sorted(floors))]
     return output
 
 

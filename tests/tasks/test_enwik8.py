@@ -23,7 +23,7 @@ from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn
 from lra_bench.data.download import Remote
 from lra_bench.tasks.enwik8 import files
-from lra_bench.tasks.enwik8.floors import ByteModels
+from lra_bench.tasks.enwik8.floors import HIGHEST_ORDER, ByteModels
 from lra_bench.tasks.enwik8.task import Enwik8
 from tests.support.command import Folder
 
@@ -211,11 +211,11 @@ def test_check_detects_reordered_splits_and_changed_bytes(small_text, tmp_path):
         task.check("train")
 
 
-def naive_bits(train, text, start, stop):
+def naive_bits(train, text, start, stop, window=None, highest=HIGHEST_ORDER):
     """Compute the mean bits of bytes start to stop for each order, with dictionaries of counts (Witten-Bell)."""
     counts = defaultdict(lambda: defaultdict(int))
     for place in range(len(train)):
-        for order in range(min(place, 2) + 1):
+        for order in range(min(place, highest) + 1):
             counts[train[place - order : place]][train[place]] += 1
 
     def probability(history, byte):
@@ -225,9 +225,13 @@ def naive_bits(train, text, start, stop):
             return shorter
         return (after.get(byte, 0) + len(after) * shorter) / (sum(after.values()) + len(after))
 
+    def context(at, order):
+        first = 0 if window is None else start - 1 + (at - start) // window * window
+        return text[max(first, at - order) : at]
+
     return [
-        np.mean([-math.log2(probability(text[max(0, at - order) : at], text[at])) for at in range(start, stop)])
-        for order in range(3)
+        np.mean([-math.log2(probability(context(at, order), text[at])) for at in range(start, stop)])
+        for order in range(highest + 1)
     ]
 
 
@@ -237,29 +241,49 @@ few_bytes = st.lists(st.sampled_from([0, 1, 65, 255]), min_size=3, max_size=60).
 @given(few_bytes, few_bytes, st.data())
 @settings(max_examples=15, deadline=None)
 def test_byte_models_equal_dictionaries(train, text, data):
-    start = data.draw(st.integers(0, len(text) - 1))
+    start = data.draw(st.integers(1, len(text) - 1))
     stop = data.draw(st.integers(start + 1, len(text)))
+    window = data.draw(st.sampled_from([None, 1, 3, 8]))
     train_array, text_array = (np.frombuffer(content, dtype=np.uint8) for content in (train, text))
-    found = ByteModels(train_array).bits(text_array, [(start, stop)])
-    np.testing.assert_allclose(found, naive_bits(train, text, start, stop))
+    found = ByteModels(train_array).bits(text_array, [(start, stop)], window)
+    np.testing.assert_allclose(found, naive_bits(train, text, start, stop, window))
+
+
+def test_bits_of_the_first_byte_and_of_a_short_text_have_short_contexts():
+    train = np.frombuffer(b"ab", dtype=np.uint8)
+    np.testing.assert_allclose(ByteModels(train).bits(train, [(0, 2)]), naive_bits(b"ab", b"ab", 0, 2))
 
 
 def test_floors_are_computed_on_scored_bytes_and_cached(small_text, tmp_path, monkeypatch):
     (tmp_path / "enwik8").write_bytes(WHOLE)
-    task = prepared(tmp_path, tmp_path)
+    task = prepared(tmp_path, tmp_path, context=32)
     train, test = content(task, "train"), content(task, "test")
     names = ("majority", "order_1", "order_2")
     assert dict(task.floors("test")) == pytest.approx(
-        dict(zip(names, naive_bits(train, test, 1, len(test)), strict=True))
+        dict(zip(names, naive_bits(train, test, 1, len(test), 32, 2), strict=True))
     )
-    parts = [naive_bits(train, test, *span) for span in ((5, 15), (40, 70))]
+    parts = [naive_bits(train, test, *span, highest=2) for span in ((5, 15), (40, 70))]
     mean = [(10 * first + 30 * second) / 40 for first, second in zip(*parts, strict=True)]
     spans = [(0, 5, 15), (0, 40, 70)]
     assert dict(task.floors_between("test", spans)) == pytest.approx(dict(zip(names, mean, strict=True)))
     monkeypatch.setattr(ByteModels, "bits", lambda *_: pytest.fail("the cache was not used"))
-    again = prepared(tmp_path, tmp_path)
+    again = prepared(tmp_path, tmp_path, context=32)
     assert again.floors("test") == task.floors("test")
     assert again.floors_between("test", spans) == task.floors_between("test", spans)
+
+
+def test_the_order_of_the_floor_is_the_best_on_the_validation_split(small_text, tmp_path, monkeypatch):
+    text = files.OPENING + b"0123456789" * 200
+    monkeypatch.setattr(files, "WHOLE_BYTES", len(text))
+    monkeypatch.setattr(files, "WHOLE_MD5", hashlib.md5(text).hexdigest())
+    (tmp_path / "enwik8").write_bytes(text)
+    task = prepared(tmp_path, tmp_path, context=16)
+    train, validation, test = (content(task, split) for split in ("train", "validation", "test"))
+    best = int(np.argmin(naive_bits(train, validation, 1, len(validation), 16)))
+    assert best > 2
+    floors = task.floors("test")
+    assert list(floors) == ["majority", "order_1", "order_2", f"order_{best}"]
+    assert floors[f"order_{best}"] == pytest.approx(naive_bits(train, test, 1, len(test), 16)[best])
 
 
 BROKEN = {

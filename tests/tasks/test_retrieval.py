@@ -13,7 +13,8 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn, numbers
-from lra_bench.tasks.documents.bytes import to_bytes
+from lra_bench.data.examples import join
+from lra_bench.tasks.documents.bytes import byte_shares, to_bytes
 from lra_bench.tasks.retrieval.checks import check_pairs
 from lra_bench.tasks.retrieval.files import find_pairs, read_pairs
 from lra_bench.tasks.retrieval.task import Retrieval
@@ -247,7 +248,8 @@ def test_floors(task):
 
 
 def test_features_compare_byte_frequencies(task):
-    features, labels = task._counted("test", 50, "truncated", lambda rows: None)
+    test = join(task._rows("test", 50, "truncated", np.arange(len(PAIRS["test"]))))
+    features = task.features(byte_shares(test))
     for row, (first, second) in enumerate(texts(task, "test")):
         frequencies = [np.array([text.count(byte) / len(text) for byte in range(256)]) for text in (first, second)]
         assert np.allclose(
@@ -255,7 +257,7 @@ def test_features_compare_byte_frequencies(task):
             np.concatenate([abs(frequencies[0] - frequencies[1]), frequencies[0] * frequencies[1]]),
             atol=1e-6,
         )
-    assert labels.tolist() == [pair[0] for pair in PAIRS["test"]]
+    assert test.targets.tolist() == [pair[0] for pair in PAIRS["test"]]
 
 
 def test_check_detects_duplicate_pairs():

@@ -352,6 +352,41 @@ def test_word_problems_are_scored_only_beyond_the_training_length(cache, length,
     assert task.floor_rows("test", length)["last_element"] == pytest.approx(last.sum(axis=1))
 
 
+def test_abelian_quotient_is_the_accuracy_of_guessing_within_the_known_coset(cache):
+    task = prepared(cache, "s3")
+    for length in (30, 60):
+        rows = task.split("test", length)
+        targets = np.array(rows["target"][:])
+        odd = np.array([1, 2, 5])  # transpositions in the lexicographic order of the permutations
+        signs = np.isin(np.array(rows["tokens"][:]) - FIRST_ELEMENT, odd).cumsum(axis=1) % 2
+        scored = targets != NOT_SCORED
+        assert np.array_equal(np.isin(targets[scored], odd), signs[scored] == 1)
+        assert task.floors("test", length)["abelian_quotient"] == pytest.approx(1 / 3)
+    assert "abelian_quotient" not in WordProblemTask(group="z2").shortcuts(40)
+
+
+@pytest.mark.parametrize("name", ["copy", "recall, ladder", "selective copy", "s3", "needles", "retrieval, unbalanced"])
+def test_training_examples_of_every_length_share_no_row_with_the_test(cache, name):
+    task = prepared(cache, name, extrapolation_rows=300)
+    trained = task.spec.train_length
+    for length in (trained * 3 // 4, trained, 2 * trained, 4 * trained):
+        if task.supports_length(length) is None:
+            train, test = (digests_of(task.split(split, length)) for split in ("train", "test"))
+            assert train and test and not train & test
+
+
+def test_rules_need_no_two_labels_in_train(cache):
+    floors = prepared(cache, "retrieval, unbalanced", rows={**ROWS, "train": 1}).floors("test")
+    assert floors["bag_of_tokens"] == floors["majority"]
+
+
+def test_rules_are_fitted_on_training_examples_of_each_length(cache):
+    task = prepared(cache, "retrieval, unbalanced", extrapolation_rows=2000)
+    for length in (24, 96):
+        alone = prepared(cache, "retrieval, unbalanced", length=length, rows=dict.fromkeys(ROWS, 2000))
+        assert task.floors("test", length) == alone.floors("test")
+
+
 def test_word_problems_refuse_systems_without_a_causal_form(cache):
     spec = prepared(cache, "s3").spec
     system = Capability("low_rank", "", causal="none")

@@ -24,8 +24,8 @@ from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn, numbers
 from lra_bench.data.digest import sha256_of_file
-from lra_bench.data.examples import content_sha256
-from lra_bench.tasks.documents.bytes import surround, to_bytes, to_tokens
+from lra_bench.data.examples import content_sha256, join
+from lra_bench.tasks.documents.bytes import byte_shares, surround, to_bytes, to_tokens
 from lra_bench.tasks.documents.checks import check_rows, text_fault
 from lra_bench.tasks.text.files import HUB_REVISION, REMOTES
 from lra_bench.tasks.text.reviews import Reviews
@@ -380,19 +380,22 @@ def test_floors_are_fitted_on_examples_of_the_same_variant_and_length(task, cach
     assert floors["majority"] == 0.5
     assert floors["bag_of_bytes"] > 0.75  # the words of each label have different letters
     calls = []
-    monkeypatch.setattr(
-        "lra_bench.tasks.linear_probe.probe_correct",
-        lambda *parts: calls.append([len(part) for part in parts[:4]]) or np.ones(len(parts[3]), dtype=bool),
-    )
+
+    def note(train, rows, of_shares, advance):
+        calls.append((len(train), int(train.lengths.max()), len(rows), int(rows.lengths.max())))
+        return {"majority": np.ones(len(rows), dtype=bool)}
+
+    monkeypatch.setattr("lra_bench.tasks.documents.floors.correct_rows", note)
     assert task.floors("test") == floors  # from the cache
     task.floors("test", 30)
     task.floors("test", 120, "filler")
-    assert calls == [[72, 72, 40, 40], [72, 72, 7, 7]]
+    assert calls == [(72, 30, 40, 30), (72, 120, 7, 120)]
 
 
 def test_features_are_byte_frequencies(task):
-    frequencies, labels = task._counted("train", 60, "truncated", lambda rows: None)
-    for frequency, label, text in zip(frequencies, labels, texts(task, "train"), strict=True):
+    train = join(task._rows("train", 60, "truncated", np.arange(72)))
+    frequencies = task.features(byte_shares(train))
+    for frequency, label, text in zip(frequencies, train.targets, texts(task, "train"), strict=True):
         assert np.allclose(frequency, [text.count(byte) / len(text) for byte in range(256)])
         assert label == (b"good" in text or b"fine" in text or b"grand" in text or "café".encode() in text)
 

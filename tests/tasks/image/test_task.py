@@ -114,6 +114,25 @@ def test_floors_distinguish_brightness_from_shape():
         found = {name: correct.mean() for name, correct in correct_rows(train, test, lambda rows: None).items()}
         assert found["majority"] == 0.1 and found[high] > 0.95
         assert low is None or found[low] == 0.1
+        assert found["nearest_pictures"] > (0.95 if low else 0)
+
+
+def test_nearest_pictures_equal_a_search_in_float64():
+    generator = np.random.default_rng(3)
+    centres = generator.integers(0, 256, (10, 8, 8))
+    labels = np.arange(260) % 10
+    noisy = centres[labels] + generator.normal(0, 150, (260, 8, 8))
+    pictures = np.clip(noisy, 0, 255).astype(np.uint8)
+    train, test = (
+        features([pictures[part]], labels[part], lambda rows: None, 8) for part in (slice(0, 200), slice(200, None))
+    )
+    found = correct_rows(train, test, lambda rows: None)["nearest_pictures"]
+    rows = pictures.reshape(260, -1).astype(np.float64)
+    rows = (rows - rows.mean(1, keepdims=True)) / rows.std(1, keepdims=True)
+    distances = ((rows[200:, None] - rows[None, :200]) ** 2).sum(2)
+    nearest = labels[np.argsort(distances, axis=1)[:, :10]]
+    votes = np.array([np.bincount(row, minlength=10).argmax() for row in nearest])
+    assert np.array_equal(found, votes == labels[200:]) and 0.2 < found.mean() < 1
 
 
 def test_histograms_count_every_pixel_and_large_pictures_are_downscaled():

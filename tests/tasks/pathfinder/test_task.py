@@ -14,7 +14,7 @@ from lra_bench.data.examples import content_sha256
 from lra_bench.tasks.pathfinder import generation
 from lra_bench.tasks.pathfinder.checks import Agreement, agreement, check_agreement, check_pictures
 from lra_bench.tasks.pathfinder.drawing import COLUMNS, LABEL
-from lra_bench.tasks.pathfinder.floors import best_threshold
+from lra_bench.tasks.pathfinder.floors import _surroundings, best_threshold
 from lra_bench.tasks.pathfinder.generation import draw_pictures
 from lra_bench.tasks.pathfinder.parameters import published
 from lra_bench.tasks.pathfinder.rows import Part, on_canvas, read, tables
@@ -152,7 +152,7 @@ def test_best_threshold_is_optimal(rows):
 def test_floors_of_every_length(world):
     folder, task = world
     floors = task.floors("test")
-    assert set(floors) == {"majority", "marker_distance", "brightness"}
+    assert set(floors) == {"majority", "marker_distance", "brightness", "marker_orientation"}
     labels = numbers(task.split("test"), "target")
     assert floors["majority"] in (labels.mean(), 1 - labels.mean())
     few = prepared(folder, rows={**ROWS, "test": 8})
@@ -171,9 +171,28 @@ def test_marker_distance_is_slightly_better_than_chance():
         for rows in (slice(None, 2000), slice(2000, None))
     )
     found = {name: correct.mean() for name, correct in correct_rows(train, test).items()}
+    assert 0.5 < found["marker_orientation"] < 0.6
     # The best accuracy is 0.54 to 0.55; the standard error with 2,000 examples is 0.011.
     assert 0.51 < found["marker_distance"] < 0.58
     assert 0.46 < found["brightness"] < 0.54
+
+
+def test_surroundings_state_where_the_lines_at_the_markers_lead():
+    """Lines along the axis between the markers, and a line that turns from it, are at the expected angles."""
+    p = published(64, "hard")
+    pixels = np.zeros((3, 64, 64), dtype=np.uint8)
+    pixels[0, 32, 16:48] = 255  # from one marker straight to the other
+    pixels[1, 32, :16] = pixels[1, 32, 48:] = 255  # away from each other
+    pixels[2, 32, 16:48], pixels[2, 20:32, 48], pixels[2, 32:44, 16] = 255, 255, 255  # and up and down at the ends
+    ends = np.array([[[32, 16], [32, 48]]] * 3)
+    found = _surroundings(pixels, ends, p)
+    near, far = found[:, [0, 2]], found[:, [1, 3]]  # real parts of both markers, in the first and the second ring
+    np.testing.assert_allclose(near[:2], [[1, 1], [-1, -1]], atol=1e-3)
+    np.testing.assert_allclose(far[:2], [[1, 1], [-1, -1]], atol=1e-3)
+    assert np.abs(found[:2, 7:]).max() < 1e-3
+    assert 0.2 < near[2, 1] < 0.8 and found[2, 9] > 0.2
+    turned = _surroundings(pixels.transpose(0, 2, 1), ends[:, :, ::-1], p)
+    np.testing.assert_allclose(turned, found, atol=1e-6)
 
 
 def test_every_split_passes_its_checks(world):
