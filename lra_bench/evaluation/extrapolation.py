@@ -18,7 +18,8 @@ from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.sections import Margin
 from lra_bench.runtime.hardware import Hardware, first_line
 from lra_bench.runtime.limits import is_lost_device, is_out_of_memory
-from lra_bench.statistics.intervals import bootstrap, paired_gain, wilson, wilson_over_rows
+from lra_bench.statistics.blocks import block_interval
+from lra_bench.statistics.intervals import paired_gain, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
 from .by_position import loss_by_position
@@ -55,10 +56,11 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     """Compute the 95 % confidence interval of a score over its rows.
 
     Accuracy with one target per row: Wilson's interval. Accuracy with a target per token: Wilson's interval with an
-    effective sample size, because the tokens of a row are not independent. Bits per character: bootstrap over rows.
+    effective sample size, because the tokens of a row are not independent. Bits per character: moving-block bootstrap,
+    because the rows are consecutive windows.
     """
     if spec.metric != "accuracy":
-        return bootstrap(result.row_loss / np.log(2), result.scored, seed=0)
+        return block_interval(result.row_loss / np.log(2), result.scored)
     if spec.per_token:
         return wilson_over_rows(result.correct, result.scored)
     return wilson(round(float(result.correct.sum())), result.n)

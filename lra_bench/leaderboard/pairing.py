@@ -24,14 +24,13 @@ class Pairs:
     """Paired differences of two models A and B on M test examples and S shared seeds.
 
     ``differences`` (S, M) is A minus B, in units of the score summed over the targets of an example; ``scored`` (M,) is
-    the number of scored targets of each example. ``only_a`` and ``only_b`` (S,) count the examples that only A or only
-    B predicted completely correctly; None if the metric is not accuracy.
+    the number of scored targets of each example. ``consecutive`` is whether the examples are consecutive windows of a
+    text, which are not independent.
     """
 
     differences: np.ndarray
     scored: np.ndarray
-    only_a: np.ndarray | None
-    only_b: np.ndarray | None
+    consecutive: bool
 
 
 def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int]) -> Pairs | str:
@@ -45,9 +44,9 @@ def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int])
     data = {record.data["fingerprint"] for side in (a, b) for seed in seeds if (record := side[seed]).data}
     if len(data) > 1:
         return "the data differ"
-    rows, scored, only_counts = [], None, []
+    rows, scored, consecutive = [], None, False
     for seed in seeds:
-        first, second = _test_rows(a[seed]), _test_rows(b[seed])
+        first, second = test_rows(a[seed]), test_rows(b[seed])
         if first is None or second is None:
             return "predictions were not saved for every seed"
         if len(first.target) != len(second.target) or (first.target != second.target).any():
@@ -55,19 +54,14 @@ def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int])
         if scored is not None and (len(first.scored) != len(scored) or (first.scored != scored).any()):
             return "the test examples differ between seeds"
         scored = first.scored
-        if a[seed].metric == "accuracy":
-            rows.append(first.correct - second.correct)
-            solved = [each.correct >= scored for each in (first, second)]
-            only_counts.append([int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum())])
-        else:
-            rows.append((first.loss - second.loss) / math.log(2))
+        consecutive = not a[seed].higher_is_better
+        rows.append((first.loss - second.loss) / math.log(2) if consecutive else first.correct - second.correct)
     assert scored is not None
-    only = np.asarray(only_counts).T if only_counts else (None, None)
-    return Pairs(np.asarray(rows), scored, only[0], only[1])
+    return Pairs(np.asarray(rows), scored, consecutive)
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
     """Target, number of correct and of scored targets, and loss in nats of each test example (M,), in their order."""
 
     target: np.ndarray
@@ -85,7 +79,7 @@ class _File:
     record: Record = field(compare=False)
 
 
-def _test_rows(record: Record) -> _Rows | None:
+def test_rows(record: Record) -> Rows | None:
     """Return the predictions at the training length, sorted by example; None if there are none."""
     if record.path is None or "predictions" not in record.artifacts:
         return None
@@ -98,7 +92,7 @@ def _test_rows(record: Record) -> _Rows | None:
 
 
 @functools.lru_cache(maxsize=MOST_KEPT)
-def _read(file: _File) -> _Rows | None:
+def _read(file: _File) -> Rows | None:
     """Read the first block of the predictions, which is that of the training length."""
     import numpy as np
     import pyarrow.compute as pc
@@ -115,4 +109,4 @@ def _read(file: _File) -> _Rows | None:
     def numbers(name: str) -> np.ndarray:
         return tables.array(own[name]).astype(np.float64) if name in own.schema.names else ones
 
-    return _Rows(tables.array(own["target"]), numbers("correct"), numbers("loss"), numbers("scored"))
+    return Rows(tables.array(own["target"]), numbers("correct"), numbers("loss"), numbers("scored"))

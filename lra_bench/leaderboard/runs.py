@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,10 @@ from typing import Any, Literal
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Margin, SlicePoint, SpeedPoint
+from lra_bench.statistics.blocks import block_interval
 from lra_bench.statistics.seeds import SeedScore
+
+from .pairing import test_rows
 
 MODES = ("train", "inference")
 
@@ -27,8 +31,17 @@ class Run:
 
     @cached_property
     def test(self) -> Mapping[str, Any]:
-        """Metrics on the test split; empty if it was not evaluated."""
-        return self.record.metrics.get("test") or {}
+        """Metrics on the test split; empty if it was not evaluated.
+
+        The interval of a language model is computed from its windows, because records of earlier versions contain one
+        for independent windows, and it is None without them.
+        """
+        test = self.record.metrics.get("test") or {}
+        if not test or self.record.higher_is_better:
+            return test
+        windows = test_rows(self.record)
+        low, high = block_interval(windows.loss / math.log(2), windows.scored) if windows else (None, None)
+        return {**test, "low": low, "high": high}
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
