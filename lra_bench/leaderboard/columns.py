@@ -70,8 +70,8 @@ LONG = (
     ),
     Column(
         name="rank",
-        help="rank by score within task, protocol and data, among rows with 3 or more seeds; tables show it for rows "
-        "that clear the floor in every seed",
+        help="rank by score within task, version, protocol and data, among rows with 3 or more seeds; empty if no row "
+        "clears the floor in every seed; tables show it for rows that do",
         dtype="Int64",
         heading="rank",
         cell=cells.rank,
@@ -318,11 +318,6 @@ LONG = (
         dtype="Int64",
     ),
     Column(
-        name="speed_rank",
-        help="rank by training tokens per second in the step benchmark, within the same hardware",
-        dtype="Int64",
-    ),
-    Column(
         name="speed_length",
         help="sequence length of the step benchmark in this row, in tokens: the longest of the lengths that the "
         "largest number of runs of the same task, protocol and hardware measured",
@@ -407,8 +402,9 @@ LONG = (
     ),
     Column(
         name="training_tokens_per_second",
-        help="throughput of the training run in tokens per second; padding is not counted",
-        run=lambda run: run.training.get("tokens_per_second"),
+        help="throughput of the training run in tokens per second; padding is not counted; empty if the run was "
+        "measured beside other programs",
+        run=lambda run: run.tokens_per_second(run.training),
         seeds="mean",
         dtype="float64",
         heading="run tokens/s",
@@ -430,8 +426,9 @@ LONG = (
     Column(
         name="train_tokens_per_second",
         help="tokens per second of a training step in the step benchmark, at the longest of the lengths that the "
-        "largest number of runs of the same task, protocol and hardware measured",
-        run=lambda run: run.train.get("tokens_per_second"),
+        "largest number of runs of the same task, protocol and hardware measured; empty if measured beside other "
+        "programs",
+        run=lambda run: run.tokens_per_second(run.train),
         seeds="mean",
         dtype="float64",
         heading="step tokens/s {at}",
@@ -493,7 +490,7 @@ LONG = (
     Column(
         name="inference_tokens_per_second",
         help="tokens per second of a forward pass in the step benchmark, at the same length as a training step",
-        run=lambda run: run.inference.get("tokens_per_second"),
+        run=lambda run: run.tokens_per_second(run.inference),
         seeds="mean",
         dtype="float64",
         heading="inference tokens/s {at}",
@@ -737,9 +734,11 @@ WIDE = (
     Column(
         name="mean_skill",
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a perfect "
-        "score is 1, without tasks on which no variant beats the floor; rows are sorted by it",
+        "score is 1, without tasks that are not scored by accuracy and tasks that are not learned at this budget; rows "
+        "are sorted by it",
         tasks=mean,
         of="skill_<task>",
+        of_accuracies=True,
         dtype="float64",
         heading="mean skill",
         cell=cells.number(percent, "mean_skill"),
@@ -921,9 +920,10 @@ WIDE = (
     ),
     Column(
         name=f"retention_{RETENTION}",
-        help="skill at four times the training length divided by skill at the training length, mean over tasks whose "
-        "score has a confidence interval entirely better than the floor",
+        help="skill at four times the training length divided by skill at the training length, mean over tasks that "
+        "are scored by accuracy and whose score has a confidence interval entirely better than the floor",
         tasks=mean,
+        of_accuracies=True,
         dtype="float64",
         heading=f"skill kept {RETENTION}",
         cell=cells.number(percent, f"retention_{RETENTION}"),

@@ -188,8 +188,8 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
         task=task, task_version=version, protocol=protocol, data_lacks=missing, metric=str(a.first.metric),
         seeds_a=sorted(a.records), seeds_b=sorted(b.records), shared_seeds=shared, score_a=_mean(scores_a),
         score_b=_mean(scores_b), difference=difference, low=None, high=None, unit="seeds", paired=paired,
-        every_seed=False, clears_floor_a=a.summary.clears_floor,
-        clears_floor_b=b.summary.clears_floor, p_seeds=None, examples=None, p_examples=None, p_each_seed=[], p=None, p_holm=None, together=1, against=b.name,
+        every_seed=False, clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor, p_seeds=None,
+        examples=None, p_examples=None, p_each_seed=[], p=None, p_holm=None, together=1, against=b.name,
         detectable=None, verdict=TOO_FEW_SEEDS, remarks=remarks,
     )  # fmt: skip
     over_seeds = _over_seeds(scores_a, scores_b, paired) if base.over_seeds else {}

@@ -21,6 +21,9 @@ MODES = ("train", "inference")
 SECTIONS: tuple[Literal["ranked", "edge", "modified"], ...] = ("ranked", "edge", "modified")
 """Sections of rankings: unmodified protocol, searched rate at an end of the grid, protocol modified by the user."""
 
+MOST_LOAD = 0.5
+"""Largest load average of other programs next to which speeds are shown."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -103,6 +106,10 @@ class Run:
         by_length = {point["length"]: point["state_bytes"] for point in state["points"]}
         return by_length.get(state["train_length"])
 
+    def tokens_per_second(self, measured: Mapping[str, Any]) -> float | None:
+        """Return the tokens per second of a part of the record, None if it was not ``measured_alone``."""
+        return measured.get("tokens_per_second") if measured_alone(self.record) else None
+
     def profiled(self, name: str) -> Any:
         """Return a field of the costs in a stored profile, None without a profile."""
         costs: Mapping[str, Any] = self.record.profiled or {}
@@ -127,6 +134,19 @@ class Run:
 
     def _speed(self, mode: str) -> Mapping[str, Any]:
         return next((point for point in self._points(mode) if point["length"] == self.speed_length), {})
+
+
+def measured_alone(record: Record) -> bool:
+    """Return whether no other program slowed the cell down, False if unknown.
+
+    On a CPU the load average when the cell started must not exceed the number of its threads, which an earlier cell of
+    the same command may have used, by more than ``MOST_LOAD``. On a GPU no other process may have used it.
+    """
+    machine = record.environment["hardware"]
+    if machine.get("device") == "cuda":
+        return (machine.get("gpu") or {}).get("other_processes") == 0
+    load, threads = machine.get("load_average_1_minute"), machine.get("threads") or 1
+    return load is not None and load <= threads * (machine.get("processes") or 1) + MOST_LOAD
 
 
 def clears(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from .intervals import t_quantile
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike
 
 

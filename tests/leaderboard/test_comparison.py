@@ -175,7 +175,7 @@ def test_a_seed_that_is_not_significantly_better_is_no_win(tmp_path: Path) -> No
     assert [record.score() for record in records["close"][-2:]] == [0.344, 0.339] and close.p_each_seed[2] > 0.5
     assert close.p_holm < 1e-3 and (close.every_seed, close.verdict) == (False, "no difference shown")
     assert (clear.every_seed, clear.verdict) == (True, "A in every seed")
-    pairs = {name: list(rankings(records[name]).values())[0].separated() for name in records}
+    pairs = {name: next(iter(rankings(records[name]).values())).separated() for name in records}
     assert [set(each.values()) for each in pairs.values()] == [{False}, {True}]
 
 
@@ -183,9 +183,7 @@ def windows_of(root: Path, model: str, seed: int, nats: np.ndarray, write: bool 
     """Return the record of a language model with these losses of windows of ten tokens."""
     bits = float(nats.mean() / 10 / np.log(2))
     metric = {"bits_per_character": bits, "loss": bits, "n": 10 * len(nats), "low": bits - 1e-6, "high": bits + 1e-6}
-    record = make_record(
-        model, "enwik8", seed, metrics={"test": metric}, floors={"order_2": 3.2}, extrapolation=None
-    )
+    record = make_record(model, "enwik8", seed, metrics={"test": metric}, floors={"order_2": 3.2}, extrapolation=None)
     table = predictions(np.zeros(len(nats))).assign(loss=np.tile(nats, 2), scored=10)
     if write:
         store.write(record, root, None, table)
