@@ -13,7 +13,7 @@ from torch import nn
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import Task, TaskScore, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.records.curves import skill, strongest
+from lra_bench.records.curves import skill, strongest, zero_skill
 from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.sections import Margin
 from lra_bench.runtime.hardware import Hardware, first_line
@@ -211,7 +211,7 @@ class _Measuring:
                 "floors": details["floors"],
                 "margins": {} if own is not None else margins(result, details["floor_rows"], spec),
                 "drift": details["drift"],
-                "skill": skill(score, details["floor"], spec.higher_is_better),
+                "skill": skill(score, zero_skill(details["floors"], spec.higher_is_better), spec.higher_is_better),
                 "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
                 "attempt": self.attempt,
                 "status": "ok",

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from lra_bench.records.curves import skill
-
 from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
 from .column import Column
@@ -245,8 +243,8 @@ LONG = (
     ),
     Column(
         name="skill",
-        help="score normalised so that the strongest floor is 0 and a perfect score is 1",
-        run=lambda run: skill(run.record.score(), run.floor[1], run.record.higher_is_better),
+        help="score normalised so that the strongest floor other than a random rule is 0 and a perfect score is 1",
+        run=lambda run: run.skill(run.record.score(), run.record.floors),
         seeds="mean",
     ),
     Column(
@@ -618,9 +616,9 @@ LONG = (
     ),
     Column(
         name="skill_<ratio>",
-        help="skill on examples of this multiple of the training length: score normalised so that the floor is 0 and a "
-        "perfect score is 1",
-        run=lambda run, point: point["skill"],
+        help="skill on examples of this multiple of the training length: score normalised so that the strongest floor "
+        "other than a random rule is 0 and a perfect score is 1",
+        run=lambda run, point: run.skill(point["score"], point["floors"] or {point["floor_name"]: point["floor"]}),
         seeds="mean",
     ),
     Column(

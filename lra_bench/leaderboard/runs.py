@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from lra_bench.records.curves import skill, zero_skill
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Margin, SlicePoint, SpeedPoint
@@ -71,6 +72,11 @@ class Run:
     def floor(self) -> tuple[str | None, float | None]:
         """Name and score of the strongest floor."""
         return self.record.best_floor() or (None, None)
+
+    def skill(self, score: float | None, floors: Mapping[Any, float | None]) -> float | None:
+        """Return the skill of a score on examples with these floors, None if unknown."""
+        higher_is_better = self.record.higher_is_better
+        return skill(score, zero_skill(floors, higher_is_better), higher_is_better)
 
     @cached_property
     def clears_floor(self) -> bool | None:

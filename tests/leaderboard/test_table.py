@@ -221,6 +221,16 @@ def test_speeds_are_shown_only_if_no_other_program_slowed_them_down() -> None:
         assert row(leaderboard([record]), "local")["relative_speed"] > 0  # from an interleaved profile
 
 
+def test_skill_is_measured_from_the_strongest_rule_that_is_not_random() -> None:
+    record = make_record("local", "key_to_door", accuracy=0.5)
+    record.floors = {"random": 0.2, "majority": 0.1}
+    for point in record.extrapolation["points"]:
+        point |= {"floors": {"random": 0.3, "majority": 0.1}, "floor": 0.3, "floor_name": "random", "score": 0.5}
+    found = row(leaderboard([record]), "local")
+    assert (found["floor_name"], found["floor"]) == ("random", 0.2)
+    assert found["skill"] == found["skill_1x"] == found["skill_4x"] == pytest.approx(0.4 / 0.9)
+
+
 def test_lower_bits_per_character_rank_first() -> None:
     def with_bits(bits: float, model: str) -> Record:
         metric = {
