@@ -14,6 +14,7 @@ from functools import partial
 
 from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
+from .cell import share
 from .column import Column
 from .formatting import count, exponent, kilobytes, megabytes, percent, source, times
 from .naming import modifications
@@ -397,6 +398,28 @@ LONG = (
         run=lambda run: run.training.get("takeoff_seconds"),
         seeds="median of all",
         dtype="float64",
+    ),
+    Column(
+        name="late_loss_change",
+        help="change of the lowest validation loss in the last quarter of the training steps, nats: below 0 if the "
+        "score would still improve with more steps, 0 if not",
+        run=lambda run: run.late_progress[0],
+        seeds="mean",
+        dtype="float64",
+        heading="last quarter",
+        cell=cells.number("{:+.3f}".format, "late_loss_change"),
+        first="ascending",
+    ),
+    Column(
+        name="score_at_half",
+        help="validation score after half of the training steps, in {unit}: that of the lowest validation loss so far",
+        run=lambda run: run.late_progress[1],
+        seeds="mean",
+        dtype="float64",
+        heading="half budget",
+        cell=lambda row, context: share(row["score_at_half"], context.metric),
+        scale=True,
+        first="best",
     ),
     Column(
         name="training_tokens_per_second",
@@ -1036,8 +1059,9 @@ RUNS = (
 
 LONG_TEXT = (
     "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses", "searched_lr",
-    "lr_robustness", "takeoff_steps", "parameters_body_active", "comparable", "hardware", "training_tokens_per_second",
-    "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
+    "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half", "parameters_body_active", "comparable",
+    "hardware", "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
+    "train_peak_allocated_bytes",
     "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
 )  # fmt: skip
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
@@ -1050,9 +1074,9 @@ LONG_TERMINAL = (
 
 LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "searched_lr",
-    "lr_robustness", "takeoff_steps", "interval", "comparable", "parameters_body_active", "hardware",
-    "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
-    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
+    "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half", "interval", "comparable",
+    "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
+    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
 )  # fmt: skip
 """View of ``LONG`` on the page: the table of one task."""
 
