@@ -435,7 +435,20 @@ LONG = (
     Column(
         name="flops_per_token_forward",
         help="floating point operations of the forward pass per token",
-        run=lambda run: run.record.flops["per_token_forward"] if run.record.flops else None,
+        run=lambda run: run.flops.get("per_token_forward"),
+        seeds="mean",
+    ),
+    Column(
+        name="flops_per_token_training",
+        help="floating point operations of the forward and the backward pass per token",
+        run=lambda run: run.flops.get("per_token_training"),
+        seeds="mean",
+    ),
+    Column(
+        name="flops_per_step",
+        help="floating point operations of the forward and the backward pass of a training step, for its mean number "
+        "of tokens without padding",
+        run=lambda run: run.flops_per_step,
         seeds="mean",
     ),
     Column(

@@ -54,13 +54,25 @@ class Run:
         return self.record.training or {}
 
     @cached_property
+    def flops(self) -> Mapping[str, Any]:
+        """Floating-point operations per token; empty if they were not counted."""
+        return self.record.flops or {}
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """Floating-point operations of a training step, None if unknown."""
+        per_token, tokens = self.flops.get("per_token_training"), self.training.get("tokens_seen")
+        steps = self.training.get("steps")
+        return None if per_token is None or tokens is None or not steps else per_token * tokens / steps
+
+    @cached_property
     def search(self) -> Mapping[str, Any]:
         """The search of the learning rate; empty if it was not searched."""
         return self.record.search or {}
 
     @cached_property
     def late_progress(self) -> tuple[float | None, float | None]:
-        """The change of the lowest validation loss in the last quarter, and the validation score at half of the steps."""
+        """Change of the lowest validation loss in the last quarter, and validation score at half of the steps."""
         return tables.late_progress(self.record)
 
     @cached_property
