@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +213,8 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
             ]
             if runs_of[name].notna().any():
                 metric = next(iter(runs_of["metric"].dropna()), None)
-                row |= {f"score_{label}": float(runs_of[name].mean()), f"metric_{label}": metric}
+                score = statistics.fmean(runs_of[name].dropna())  # exact if all are equal, so that rounding agrees
+                row |= {f"score_{label}": score, f"metric_{label}": metric}
         if row:
             readable = str(name).removeprefix("floor_").replace("_", " ")
             scores = {key.removeprefix("score_"): value for key, value in row.items() if key.startswith("score_")}

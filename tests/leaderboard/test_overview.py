@@ -102,6 +102,13 @@ def test_bits_and_accuracies_are_in_no_common_mean() -> None:
     assert pd.isna(alone["mean_skill"]) and pd.isna(alone["avg5"])
 
 
+def test_the_mean_of_equal_floors_is_rounded_as_each_of_them() -> None:
+    records = [make_record("local", seed=seed, floors={"root_operator": 0.2265}) for seed in range(7)]
+    frame = overview(records)
+    floor = frame.loc[frame["kind"] == "floor", "score_listops"].item()
+    assert floor == 0.2265 != pd.Series([0.2265] * 7).mean()
+
+
 def test_a_row_contains_every_task_and_both_averages() -> None:
     path_x = [make_record("local", "pathfinder128", seed, protocol="lra", accuracy=0.8) for seed in range(5)]
     frame = overview([*arena("local"), *path_x])
