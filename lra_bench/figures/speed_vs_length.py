@@ -29,8 +29,8 @@ SPOKEN = {"train": "training", "inference": "inference"}
 
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    beside = {False: "timed beside other programs", True: ""}
-    return [beside[measured_alone(record)] if record.speed else "without a step benchmark" for record in records]
+    reason = {False: "timed while other programs ran", True: ""}
+    return [reason[measured_alone(record)] if record.speed else "without a step benchmark" for record in records]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:

@@ -423,8 +423,8 @@ LONG = (
     ),
     Column(
         name="training_tokens_per_second",
-        help="throughput of the training run in tokens per second; padding is not counted; empty if the run was "
-        "measured beside other programs",
+        help="throughput of the training run in tokens per second; padding is not counted; empty if other programs "
+        "ran at the same time, or if this is unknown",
         run=lambda run: run.tokens_per_second(run.training),
         seeds="mean",
         dtype="float64",
@@ -460,8 +460,8 @@ LONG = (
     Column(
         name="train_tokens_per_second",
         help="tokens per second of a training step in the step benchmark, at the longest of the lengths that the "
-        "largest number of runs of the same task, protocol and hardware measured; empty if measured beside other "
-        "programs",
+        "largest number of runs of the same task, protocol and hardware measured; empty if other programs ran at "
+        "the same time, or if this is unknown",
         run=lambda run: run.tokens_per_second(run.train),
         seeds="mean",
         dtype="float64",

@@ -41,7 +41,7 @@ class Run:
         The interval of a language model is computed from its windows, because records of earlier versions contain one
         for independent windows, and it is None without them.
         """
-        test = self.record.metrics.get("test") or {}
+        test: Mapping[str, Any] = self.record.metrics.get("test") or {}
         if not test or self.record.higher_is_better:
             return test
         windows = test_rows(self.record)

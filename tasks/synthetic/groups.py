@@ -109,7 +109,7 @@ def _product(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(pairs.reshape(size, size))
 
 
-def _checked(rows: Sequence[Sequence[int]], size: int) -> NDArray[Any]:
+def _checked(rows: Sequence[Any], size: int) -> NDArray[Any]:
     """Return a multiplication table as an array; raises ``UserError`` with the first property of groups it lacks."""
     import numpy as np
 
