@@ -32,9 +32,9 @@ def block_error(sums: ArrayLike, counts: ArrayLike) -> BlockError:
 
     The variance V(b) of the mean over all bootstrap samples of overlapping blocks of b rows has a closed form (Künsch
     1989, Ann. Statist. 17), so that nothing is drawn. It is too small by a term in 1 / b, which 2 V(2b) - V(b) removes
-    (Politis and Romano 1995, J. Time Series Anal. 16); the larger of this and V(b) is used. V(b) is divided by 1 - b / R,
-    because the mean of the rows is estimated, and has 1.5 R / b degrees of freedom, as the Bartlett estimator of the
-    spectrum, from which it differs only at the ends.
+    (Politis and Romano 1995, J. Time Series Anal. 16); the larger of this and V(b) is used. V(b) is divided by
+    1 - b / R, because the mean of the rows is estimated, and has 1.5 R / b degrees of freedom, as the Bartlett
+    estimator of the spectrum, from which it differs only at the ends.
 
     Args:
         sums: Sum of the items of each row, (R,), in the order of the rows.
