@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
+from lra_bench.statistics.blocks import block_interval
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +82,20 @@ class _File:
 
 def test_rows(record: Record) -> Rows | None:
     """Return the predictions at the training length, sorted by example; None if there are none."""
+    file = _file(record)
+    return None if file is None else _read(file)
+
+
+def window_intervals(record: Record) -> Mapping[tuple[str, str, int], tuple[float, float]]:
+    """Return the 95 % intervals of a language model's bits per character by variant, knob and length.
+
+    They are computed from the losses of its windows, and empty without them. The first one is that of the test split.
+    """
+    file = _file(record)
+    return {} if file is None else _window_intervals(file)
+
+
+def _file(record: Record) -> _File | None:
     if record.path is None or "predictions" not in record.artifacts:
         return None
     path = record.path.with_name(record.artifacts["predictions"])
@@ -88,7 +103,26 @@ def test_rows(record: Record) -> Rows | None:
         changed_at = path.stat().st_mtime_ns
     except OSError:  # the file was replaced by a later attempt, which ``predictions`` handles
         changed_at = 0
-    return _read(_File(path, changed_at, record))
+    return _File(path, changed_at, record)
+
+
+@functools.lru_cache(maxsize=16 * MOST_KEPT)
+def _window_intervals(file: _File) -> dict[tuple[str, str, int], tuple[float, float]]:
+    import numpy as np
+
+    table = tables.arrow(file.record, "predictions")
+    if table is None or not len(table) or not {"loss", "scored"} <= set(table.schema.names):
+        return {}
+    names = [name if name in table.schema.names else "" for name in ("variant", "knob", "length")]
+    keys = [table[name].to_numpy() if name else np.full(len(table), "") for name in names]
+    row, loss, scored = (tables.array(table[name]).astype(np.float64) for name in ("row", "loss", "scored"))
+    changes = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])  # the points follow each other
+    found = {}
+    for rows in np.split(np.arange(len(row)), np.flatnonzero(changes) + 1):
+        order = rows[np.argsort(row[rows], kind="stable")]
+        variant, knob, length = (key[rows[0]] for key in keys)
+        found[variant, knob, int(length)] = block_interval(loss[order] / math.log(2), scored[order])
+    return found
 
 
 @functools.lru_cache(maxsize=MOST_KEPT)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from lra_bench.records import tables
 from lra_bench.records.curves import skill, zero_skill
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Margin, SlicePoint, SpeedPoint
-from lra_bench.statistics.blocks import block_interval
 from lra_bench.statistics.seeds import SeedScore
 
-from .pairing import test_rows
+from .pairing import window_intervals
 
 MODES = ("train", "inference")
 
@@ -44,8 +42,7 @@ class Run:
         test: Mapping[str, Any] = self.record.metrics.get("test") or {}
         if not test or self.record.higher_is_better:
             return test
-        windows = test_rows(self.record)
-        low, high = block_interval(windows.loss / math.log(2), windows.scored) if windows else (None, None)
+        low, high = next(iter(window_intervals(self.record).values()), (None, None))
         return {**test, "low": low, "high": high}
 
     @cached_property
@@ -104,8 +101,14 @@ class Run:
 
     def clears_floor_at(self, point: ExtrapolationPoint | SlicePoint) -> bool | None:
         """Return whether a score at another length or of a slice is better than the floor by more than its interval."""
-        margin = point["margins"].get(point["floor_name"] or "")
-        return None if point["score"] is None else clears(point, margin, point["floor"], self.record.higher_is_better)
+        if point["score"] is None:
+            return None
+        margin, measured = point["margins"].get(point["floor_name"] or ""), cast(Mapping[str, Any], point)
+        if not self.record.higher_is_better:
+            key = (measured["variant"], measured["knob"], measured["length"])
+            low, high = window_intervals(self.record).get(key, (None, None))
+            measured = {"low": low, "high": high}
+        return clears(measured, margin, point["floor"], self.record.higher_is_better)
 
     @cached_property
     def train(self) -> Mapping[str, Any]:

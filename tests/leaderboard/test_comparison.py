@@ -25,7 +25,7 @@ from lra_bench.records import store, tables
 from lra_bench.records.schema import Record
 from lra_bench.statistics.blocks import block_interval, block_test
 from lra_bench.statistics.paired import mcnemar, paired_t, swap_test
-from tests.support.record_factory import make_record
+from tests.support.record_factory import make_point, make_record
 
 ROWS = 400
 
@@ -209,6 +209,16 @@ def test_windows_of_a_text_are_compared_by_a_test_for_dependent_windows(tmp_path
     assert [found.p_examples, found.p_each_seed[0]] == pytest.approx([p, p])
     run = Run(records[0])
     assert (run.test["low"], run.test["high"]) == block_interval((text + difference) / np.log(2), np.full(400, 10.0))
+
+
+def test_scores_at_other_lengths_are_compared_with_the_floor_by_the_interval_of_their_windows(tmp_path: Path) -> None:
+    nats = 22 + 2 * drifting(400, 0)
+    record = windows_of(tmp_path, "local", 0, nats)  # the windows at the length 1000 have the same losses
+    low, high = block_interval(nats / np.log(2), np.full(400, 10.0))
+    point = make_point(0.5, 0.0, 2.0) | {"floor": high - 1e-4, "score": (low + high) / 2, "high": high - 1e-3}
+    assert point["length"] == 1000 and Run(record).clears_floor_at(point | {"margins": {}}) is False
+    assert Run(record).clears_floor_at(point | {"margins": {}, "floor": high + 1e-4}) is True
+    assert Run(record).clears_floor_at(point | {"margins": {}, "length": 77}) is None
 
 
 def test_nothing_is_claimed_about_language_models_without_their_windows(tmp_path: Path) -> None:
