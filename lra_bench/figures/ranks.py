@@ -96,7 +96,7 @@ def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Itera
 def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     """Return the rows of a task, best first, with their ranks; those of few seeds or a task not learned have none."""
     lower = group["metric"].iloc[0] == "bits_per_character"
-    place = group["score"].rank(ascending=lower)
+    order = group["score"].rank(ascending=lower)
     factor, axis = units(group["metric"].iloc[0])
     scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
     beaten = floor_remark(
@@ -104,9 +104,9 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     )
     title += f" · {beaten}" if beaten else ""
     # Equal scores are sorted as in the leaderboard, so that the groups of ties are the same.
-    rank = place.where((group["seeds"] >= MIN_SEEDS) & (not beaten))
-    found = group.assign(place=place, rank=rank, panel=title, axis=axis, factor=factor, **scaled)
-    return found.sort_values(["place", *IN_TABLE]).drop(columns="place")
+    rank = order.where((group["seeds"] >= MIN_SEEDS) & (not beaten))
+    found = group.assign(order=order, rank=rank, panel=title, axis=axis, factor=factor, **scaled)
+    return found.sort_values(["order", *IN_TABLE]).drop(columns="order")
 
 
 def _known(value: Any) -> Any:

@@ -117,12 +117,12 @@ def _window_intervals(file: _File) -> dict[tuple[str, str, int], tuple[float, fl
     keys = [table[name].to_numpy() if name else np.full(len(table), "") for name in names]
     row, loss, scored = (tables.array(table[name]).astype(np.float64) for name in ("row", "loss", "scored"))
     changes = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])  # the points follow each other
-    found = {}
+    intervals = {}
     for rows in np.split(np.arange(len(row)), np.flatnonzero(changes) + 1):
         order = rows[np.argsort(row[rows], kind="stable")]
         variant, knob, length = (key[rows[0]] for key in keys)
-        found[variant, knob, int(length)] = block_interval(loss[order] / math.log(2), scored[order])
-    return found
+        intervals[variant, knob, int(length)] = block_interval(loss[order] / math.log(2), scored[order])
+    return intervals
 
 
 @functools.lru_cache(maxsize=MOST_KEPT)

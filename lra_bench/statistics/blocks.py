@@ -67,9 +67,9 @@ def block_error(sums: ArrayLike, counts: ArrayLike) -> BlockError:
 
 def block_interval(sums: ArrayLike, counts: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Return the confidence interval of a mean over items in consecutive rows; arguments as for ``block_error``."""
-    found = block_error(sums, counts)
-    half_width = float(t_quantile((1 + level) / 2, found.freedom)) * found.error
-    return found.mean - half_width, found.mean + half_width
+    estimate = block_error(sums, counts)
+    half_width = float(t_quantile((1 + level) / 2, estimate.freedom)) * estimate.error
+    return estimate.mean - half_width, estimate.mean + half_width
 
 
 def block_test(differences: ArrayLike, counts: ArrayLike) -> float:
@@ -80,10 +80,10 @@ def block_test(differences: ArrayLike, counts: ArrayLike) -> float:
     """
     from scipy.special import stdtr
 
-    found = block_error(differences, counts)
-    if not found.error:
-        return 0.0 if found.mean else 1.0
-    return 2 * float(stdtr(found.freedom, -abs(found.mean) / found.error))
+    estimate = block_error(differences, counts)
+    if not estimate.error:
+        return 0.0 if estimate.mean else 1.0
+    return 2 * float(stdtr(estimate.freedom, -abs(estimate.mean) / estimate.error))
 
 
 def block_length(values: ArrayLike) -> int:

@@ -33,11 +33,12 @@ def order(group: str | Sequence[Sequence[int]]) -> int:
     """
     factors = [_factor(name, group) for name in group.split("*")] if isinstance(group, str) else []
     sizes = [8 if family == "q" else SIZES[family][1](min(n, MOST_ELEMENTS)) for family, n in factors]
-    found = math.prod(sizes) if isinstance(group, str) else len(group)
-    if not 2 <= found <= MOST_ELEMENTS:
-        what = group if isinstance(group, str) else "the table"
-        raise UserError(f"task.group: {what} has {_short(found)} elements; choose a group of 2 to {MOST_ELEMENTS}")
-    return found
+    size = math.prod(sizes) if isinstance(group, str) else len(group)
+    if not 2 <= size <= MOST_ELEMENTS:
+        name = group if isinstance(group, str) else "the table"
+        count = f"{size:,}" if size < 10**9 else "too many"
+        raise UserError(f"task.group: {name} has {count} elements; choose a group of 2 to {MOST_ELEMENTS}")
+    return size
 
 
 def multiplication_table(group: str | Sequence[Sequence[int]]) -> NDArray[Any]:
@@ -64,9 +65,9 @@ def multiplication_table(group: str | Sequence[Sequence[int]]) -> NDArray[Any]:
 
 def _factor(name: str, group: str) -> tuple[str, int]:
     """Return the letter and the number of a name such as ``z5``."""
-    found = re.fullmatch(r"([zdas])([1-9]\d{0,3})|(q)(8)", name)
-    letter, digits = filter(None, found.groups()) if found else ("", "0")
-    if not found or (letter in SIZES and int(digits) < SIZES[letter][0]):
+    match = re.fullmatch(r"([zdas])([1-9]\d{0,3})|(q)(8)", name)
+    letter, digits = filter(None, match.groups()) if match else ("", "0")
+    if not match or (letter in SIZES and int(digits) < SIZES[letter][0]):
         raise UserError(
             f"task.group={group}: is not a known group; choose z2, z3, …, d2, d3, …, q8, s2, s3, …, a3, a4, …, several "
             f"joined by * such as z2*z2, or give a multiplication table"
@@ -141,7 +142,3 @@ def _checked(rows: Sequence[Any], size: int) -> NDArray[Any]:
 def _inversions(permutation: tuple[int, ...]) -> int:
     """Return the number of pairs that a permutation puts into the opposite order."""
     return sum(later < earlier for place, earlier in enumerate(permutation) for later in permutation[place + 1 :])
-
-
-def _short(number: int) -> str:
-    return f"{number:,}" if number < 10**9 else "too many"
