@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.contracts import TaskSpec
 
 from .options import at_least
 from .synthetic.base import Common, SyntheticTask
+from .synthetic.groups import multiplication_table, order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,24 +18,6 @@ if TYPE_CHECKING:
     from .synthetic.floors import Rule
     from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
-
-
-class Group(NamedTuple):
-    """A group of permutations: name of its task, number of letters, whether only even permutations, and size."""
-
-    task: str
-    letters: int
-    even: bool
-    size: int
-
-
-GROUPS = {
-    "z2": Group("parity", 2, False, 2),
-    "s3": Group("s3", 3, False, 6),
-    "a5": Group("a5", 5, True, 60),
-    "s5": Group("s5", 5, False, 120),
-}
-"""Groups by the value of the option ``group``."""
 
 
 class WordProblemTask(SyntheticTask):
@@ -47,8 +31,9 @@ class WordProblemTask(SyntheticTask):
     Tokens are elements of the group, all with the same probability. The target at a position is the product of the
     elements up to that position, x_1 x_2 … x_i; a position ``-`` is not scored. In parity (``z2``) this is whether the
     number of ones is even or odd. ``s3`` and ``s5`` are all permutations of three and of five letters, ``a5`` the even
-    ones of five letters. A product applies its last element first. Elements are numbered as permutations in
-    lexicographic order; the token id of element e is 1 + e, its class e.
+    ones of five letters. A product applies its last element first. Other groups have a name, such as ``z5``, ``d4``,
+    ``q8`` or ``z2*z2``, or are given by their table (``groups.multiplication_table``). The token id of element e is
+    1 + e, its class e; element 0 is the identity.
 
     In training the first n positions of an example have targets, where all n from ``shortest`` to the length have the
     same probability. Tasks of this kind require causal systems, for which this equals examples of n tokens. In
@@ -74,21 +59,22 @@ class WordProblemTask(SyntheticTask):
     def __init__(
         self,
         *,
-        group: str = "z2",
+        group: str | Sequence[Sequence[int]] = "z2",
         length: int = 40,
         shortest: int = 3,
         scored_from: int | None = None,
         **common: Unpack[Common],
     ) -> None:
-        if group not in GROUPS:
-            raise UserError(f"task.group={group}: is not a known group; choose {', '.join(GROUPS)}")
+        size = order(group)
+        if not isinstance(group, str):
+            group = multiplication_table(group).tolist()  # checks it
         at_least(1, shortest=shortest)
         self.group, self.shortest = group, shortest
         self.scored_from = length if scored_from is None else scored_from
         at_least(0, scored_from=self.scored_from)
-        size = GROUPS[group].size
+        named = {"z2": "parity"}.get(group, group.replace("*", "_")) if isinstance(group, str) else f"group_{size}"
         self.spec = TaskSpec(
-            name=GROUPS[group].task,
+            name=named,
             version="1",
             kind="tagging",
             direction="causal",
@@ -118,7 +104,7 @@ class WordProblemTask(SyntheticTask):
         from .synthetic.rows import unfilled
 
         block = unfilled(self.spec, count, length)
-        draw_words(np.uint64(key), first, self._table(), self.shortest, block.tokens, block.targets)
+        draw_words(np.uint64(key), first, self._table, self.shortest, block.tokens, block.targets)
         return block
 
     def in_split(self, block: Block, split: str) -> Block:
@@ -187,15 +173,13 @@ class WordProblemTask(SyntheticTask):
 
         from .synthetic.drawing import FIRST_ELEMENT
 
-        table, products = self._table(), np.empty(tokens.shape, dtype=np.int64)
+        table, products = self._table, np.empty(tokens.shape, dtype=np.int64)
         elements = np.clip(tokens.astype(np.int64) - FIRST_ELEMENT, 0, len(table) - 1)
         state = np.zeros(len(tokens), dtype=np.int64)
         for place in range(tokens.shape[1]):
             products[:, place] = state = table[state, elements[:, place]]
         return products
 
+    @cached_property
     def _table(self) -> NDArray[Any]:
-        from .synthetic.groups import multiplication_table
-
-        group = GROUPS[self.group]
-        return multiplication_table(group.letters, group.even)
+        return multiplication_table(self.group)

@@ -13,12 +13,13 @@ from torch import nn
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import Task, TaskScore, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.records.curves import skill, strongest
+from lra_bench.records.curves import skill, strongest, zero_skill
 from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.sections import Margin
 from lra_bench.runtime.hardware import Hardware, first_line
 from lra_bench.runtime.limits import is_lost_device, is_out_of_memory
-from lra_bench.statistics.intervals import bootstrap, paired_gain, wilson, wilson_over_rows
+from lra_bench.statistics.blocks import block_interval
+from lra_bench.statistics.intervals import paired_gain, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
 from .by_position import loss_by_position
@@ -55,10 +56,11 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     """Compute the 95 % confidence interval of a score over its rows.
 
     Accuracy with one target per row: Wilson's interval. Accuracy with a target per token: Wilson's interval with an
-    effective sample size, because the tokens of a row are not independent. Bits per character: bootstrap over rows.
+    effective sample size, because the tokens of a row are not independent. Bits per character: moving-block bootstrap,
+    because the rows are consecutive windows.
     """
     if spec.metric != "accuracy":
-        return bootstrap(result.row_loss / np.log(2), result.scored, seed=0)
+        return block_interval(result.row_loss / np.log(2), result.scored)
     if spec.per_token:
         return wilson_over_rows(result.correct, result.scored)
     return wilson(round(float(result.correct.sum())), result.n)
@@ -209,7 +211,7 @@ class _Measuring:
                 "floors": details["floors"],
                 "margins": {} if own is not None else margins(result, details["floor_rows"], spec),
                 "drift": details["drift"],
-                "skill": skill(score, details["floor"], spec.higher_is_better),
+                "skill": skill(score, zero_skill(details["floors"], spec.higher_is_better), spec.higher_is_better),
                 "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
                 "attempt": self.attempt,
                 "status": "ok",

@@ -94,18 +94,19 @@ def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Itera
 
 
 def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
-    """Return the rows of a task, best first, with their ranks."""
+    """Return the rows of a task, best first, with their ranks; those of few seeds or a task not learned have none."""
     lower = group["metric"].iloc[0] == "bits_per_character"
-    rank = group["score"].rank(ascending=lower)
+    order = group["score"].rank(ascending=lower)
     factor, axis = units(group["metric"].iloc[0])
     scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
     beaten = floor_remark(
         [{"learned": _known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
     )
     title += f" · {beaten}" if beaten else ""
-    # Equal ranks are sorted as in the leaderboard, so that the groups of ties are the same.
-    found = group.assign(rank=rank, panel=title, axis=axis, factor=factor, **scaled)
-    return found.sort_values(["rank", *IN_TABLE])
+    # Equal scores are sorted as in the leaderboard, so that the groups of ties are the same.
+    rank = order.where((group["seeds"] >= MIN_SEEDS) & (not beaten))
+    found = group.assign(order=order, rank=rank, panel=title, axis=axis, factor=factor, **scaled)
+    return found.sort_values(["order", *IN_TABLE]).drop(columns="order")
 
 
 def _known(value: Any) -> Any:

@@ -28,8 +28,8 @@ TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    timed = [run.train.get("tokens_per_second") is not None for run in runs_of(records)]
-    return exclusions_by_cost(records, timed, "not timed at the length of most records")
+    timed = [run.tokens_per_second(run.train) is not None for run in runs_of(records)]
+    return exclusions_by_cost(records, timed, "not timed at the length of most records, or while other programs ran")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:

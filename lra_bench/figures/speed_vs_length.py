@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import MODES
+from lra_bench.leaderboard.runs import MODES, measured_alone
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets
@@ -29,7 +29,8 @@ SPOKEN = {"train": "training", "inference": "inference"}
 
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if record.speed else "without a step benchmark" for record in records]
+    reason = {False: "timed while other programs ran", True: ""}
+    return [reason[measured_alone(record)] if record.speed else "without a step benchmark" for record in records]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:

@@ -79,6 +79,7 @@ class Column:
         tasks: A function that returns the value of one variant from its values by task in the column ``of``, such as
             ``mean``.
         of: The repeated column whose values ``tasks`` receives, by default the one named ``<name>_<task>``.
+        of_accuracies: Whether ``tasks`` receives only values of tasks that are scored by accuracy.
         seeds: How the values of the seeds of a variant are combined: the first known value, the mean or the largest of
             the known values; or, only if the value of every seed is known, their median or sum. None if the column is
             not computed from runs.
@@ -100,6 +101,7 @@ class Column:
     run: Callable[..., Any] | None = None
     tasks: Callable[[Mapping[str, Any]], Any] | None = None
     of: str = ""
+    of_accuracies: bool = False
     seeds: Literal["first", "mean", "largest", "median of all", "sum of all"] | None = None
     dtype: Literal["Int64", "float64"] | None = None
     heading: str = ""

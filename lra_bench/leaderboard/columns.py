@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from lra_bench.records.curves import skill
-
 from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
+from .cell import share
 from .column import Column
 from .formatting import count, exponent, kilobytes, megabytes, percent, source, times
 from .naming import modifications
@@ -70,8 +69,8 @@ LONG = (
     ),
     Column(
         name="rank",
-        help="rank by score within task, protocol and data, among rows with 3 or more seeds; tables show it for rows "
-        "that clear the floor in every seed",
+        help="rank by score within task, version, protocol and data, among rows with 3 or more seeds; empty if no row "
+        "clears the floor in every seed; tables show it for rows that do",
         dtype="Int64",
         heading="rank",
         cell=cells.rank,
@@ -245,8 +244,8 @@ LONG = (
     ),
     Column(
         name="skill",
-        help="score normalised so that the strongest floor is 0 and a perfect score is 1",
-        run=lambda run: skill(run.record.score(), run.floor[1], run.record.higher_is_better),
+        help="score normalised so that the strongest floor other than a random rule is 0 and a perfect score is 1",
+        run=lambda run: run.skill(run.record.score(), run.record.floors),
         seeds="mean",
     ),
     Column(
@@ -315,11 +314,6 @@ LONG = (
         help="number of trainable parameters",
         run=lambda run: run.parameters.get("total"),
         seeds="first",
-        dtype="Int64",
-    ),
-    Column(
-        name="speed_rank",
-        help="rank by training tokens per second in the step benchmark, within the same hardware",
         dtype="Int64",
     ),
     Column(
@@ -406,9 +400,32 @@ LONG = (
         dtype="float64",
     ),
     Column(
+        name="late_loss_change",
+        help="change of the lowest validation loss in the last quarter of the training steps, nats: below 0 if the "
+        "score would still improve with more steps, 0 if not",
+        run=lambda run: run.late_progress[0],
+        seeds="mean",
+        dtype="float64",
+        heading="last quarter",
+        cell=cells.number("{:+.3f}".format, "late_loss_change"),
+        first="ascending",
+    ),
+    Column(
+        name="score_at_half",
+        help="validation score after half of the training steps, in {unit}: that of the lowest validation loss so far",
+        run=lambda run: run.late_progress[1],
+        seeds="mean",
+        dtype="float64",
+        heading="half budget",
+        cell=lambda row, context: share(row["score_at_half"], context.metric),
+        scale=True,
+        first="best",
+    ),
+    Column(
         name="training_tokens_per_second",
-        help="throughput of the training run in tokens per second; padding is not counted",
-        run=lambda run: run.training.get("tokens_per_second"),
+        help="throughput of the training run in tokens per second; padding is not counted; empty if other programs "
+        "ran at the same time, or if this is unknown",
+        run=lambda run: run.tokens_per_second(run.training),
         seeds="mean",
         dtype="float64",
         heading="run tokens/s",
@@ -418,7 +435,20 @@ LONG = (
     Column(
         name="flops_per_token_forward",
         help="floating point operations of the forward pass per token",
-        run=lambda run: run.record.flops["per_token_forward"] if run.record.flops else None,
+        run=lambda run: run.flops.get("per_token_forward"),
+        seeds="mean",
+    ),
+    Column(
+        name="flops_per_token_training",
+        help="floating point operations of the forward and the backward pass per token",
+        run=lambda run: run.flops.get("per_token_training"),
+        seeds="mean",
+    ),
+    Column(
+        name="flops_per_step",
+        help="floating point operations of the forward and the backward pass of a training step, for its mean number "
+        "of tokens without padding",
+        run=lambda run: run.flops_per_step,
         seeds="mean",
     ),
     Column(
@@ -430,8 +460,9 @@ LONG = (
     Column(
         name="train_tokens_per_second",
         help="tokens per second of a training step in the step benchmark, at the longest of the lengths that the "
-        "largest number of runs of the same task, protocol and hardware measured",
-        run=lambda run: run.train.get("tokens_per_second"),
+        "largest number of runs of the same task, protocol and hardware measured; empty if other programs ran at "
+        "the same time, or if this is unknown",
+        run=lambda run: run.tokens_per_second(run.train),
         seeds="mean",
         dtype="float64",
         heading="step tokens/s {at}",
@@ -503,7 +534,7 @@ LONG = (
     Column(
         name="inference_tokens_per_second",
         help="tokens per second of a forward pass in the step benchmark, at the same length as a training step",
-        run=lambda run: run.inference.get("tokens_per_second"),
+        run=lambda run: run.tokens_per_second(run.inference),
         seeds="mean",
         dtype="float64",
         heading="inference tokens/s {at}",
@@ -631,9 +662,9 @@ LONG = (
     ),
     Column(
         name="skill_<ratio>",
-        help="skill on examples of this multiple of the training length: score normalised so that the floor is 0 and a "
-        "perfect score is 1",
-        run=lambda run, point: point["skill"],
+        help="skill on examples of this multiple of the training length: score normalised so that the strongest floor "
+        "other than a random rule is 0 and a perfect score is 1",
+        run=lambda run, point: run.skill(point["score"], point["floors"] or {point["floor_name"]: point["floor"]}),
         seeds="mean",
     ),
     Column(
@@ -747,9 +778,11 @@ WIDE = (
     Column(
         name="mean_skill",
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a perfect "
-        "score is 1, without tasks on which no variant beats the floor; rows are sorted by it",
+        "score is 1, without tasks that are not scored by accuracy and tasks that are not learned at this budget; rows "
+        "are sorted by it",
         tasks=mean,
         of="skill_<task>",
+        of_accuracies=True,
         dtype="float64",
         heading="mean skill",
         cell=cells.number(percent, "mean_skill"),
@@ -931,9 +964,10 @@ WIDE = (
     ),
     Column(
         name=f"retention_{RETENTION}",
-        help="skill at four times the training length divided by skill at the training length, mean over tasks whose "
-        "score has a confidence interval entirely better than the floor",
+        help="skill at four times the training length divided by skill at the training length, mean over tasks that "
+        "are scored by accuracy and whose score has a confidence interval entirely better than the floor",
         tasks=mean,
+        of_accuracies=True,
         dtype="float64",
         heading=f"skill kept {RETENTION}",
         cell=cells.number(percent, f"retention_{RETENTION}"),
@@ -1048,9 +1082,10 @@ RUNS = (
 
 LONG_TEXT = (
     "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "minimal_pairs",
-    "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "parameters_body_active", "comparable", "hardware",
-    "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
-    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
+    "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half",
+    "parameters_body_active", "comparable", "hardware", "training_tokens_per_second", "train_tokens_per_second",
+    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
+    "train_limit", "modified",
 )  # fmt: skip
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
@@ -1062,9 +1097,9 @@ LONG_TERMINAL = (
 
 LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "minimal_pairs", "statuses",
-    "searched_lr", "lr_robustness", "takeoff_steps", "interval", "comparable", "parameters_body_active", "hardware",
-    "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
-    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
+    "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half", "interval", "comparable",
+    "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
+    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
 )  # fmt: skip
 """View of ``LONG`` on the page: the table of one task."""
 

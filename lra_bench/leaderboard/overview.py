@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from .badges import RETENTION, all_ended, badges
 from .column import Column, in_order
 from .formatting import rows_of
 from .runs import SECTIONS
-from .table import leaderboard, runs, with_types
+from .table import leaderboard, not_learned, runs, with_types
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,7 @@ def _track(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one protocol."""
     board = board.assign(label=task_labels(board))
-    board["skill"] = board["skill"].mask(board["label"].isin(_not_learned(board)))
+    board["skill"] = board["skill"].mask(not_learned(board, ["label"]))
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows_of(board):
         groups.setdefault(tuple(row[name] for name in ONE_ROW), []).append(row)
@@ -77,12 +78,6 @@ def _track(
     yield from sorted(measured, key=_order)
     board = board[board["section"] == "ranked"]
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
-
-
-def _not_learned(board: pd.DataFrame) -> set[str]:
-    """Return the labels of tasks on which no variant beats the floor in every seed; ``mean_skill`` leaves them out."""
-    known = board[board["learned"].notna() & (board["seeds"] > 0)]
-    return set(known["label"]) - set(known.loc[known["learned"] == known["seeds"], "label"])
 
 
 def of_each_task() -> list[Column]:
@@ -133,10 +128,16 @@ def _measured(rows: Sequence[dict[str, Any]], by_seed: Mapping[tuple[Any, ...], 
 def over_tasks(row: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a row that combine its values on the tasks ``labels``.
 
-    Tasks of a group with a board of its own are combined with each other only (``on_one_board``).
+    Tasks of a group with a board of its own are combined with each other only (``on_one_board``), and skills on tasks
+    that are scored by accuracy only: saved bits and accuracies have no common scale.
     """
     labels = on_one_board(labels)
-    return {column.name: column.over_tasks(row, labels) for column in registry.WIDE if column.tasks is not None}
+    accuracies = [label for label in labels if row[f"metric_{label}"] == "accuracy"]
+    return {
+        column.name: column.over_tasks(row, accuracies if column.of_accuracies else labels)
+        for column in registry.WIDE
+        if column.tasks is not None
+    }
 
 
 def _retention(entry: Mapping[str, Any]) -> float | None:
@@ -212,7 +213,8 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
             ]
             if runs_of[name].notna().any():
                 metric = next(iter(runs_of["metric"].dropna()), None)
-                row |= {f"score_{label}": float(runs_of[name].mean()), f"metric_{label}": metric}
+                score = statistics.fmean(runs_of[name].dropna())  # exact if all are equal, so that rounding agrees
+                row |= {f"score_{label}": score, f"metric_{label}": metric}
         if row:
             readable = str(name).removeprefix("floor_").replace("_", " ")
             scores = {key.removeprefix("score_"): value for key, value in row.items() if key.startswith("score_")}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
+from lra_bench.statistics.blocks import block_error, block_interval, block_test
 from lra_bench.statistics.intervals import bootstrap, t_interval, t_quantile
 from lra_bench.statistics.paired import (
     CLAIM_SEEDS,
@@ -15,7 +16,6 @@ from lra_bench.statistics.paired import (
     LEVEL,
     MIN_SEEDS,
     detectable_difference,
-    mcnemar,
     paired_t,
     swap_test,
     welch_t,
@@ -25,10 +25,14 @@ from lra_bench.statistics.seeds import SeedSummary, scale, summarise_seeds
 from .pairing import Pairs, pair
 from .runs import seed_score
 
+if TYPE_CHECKING:
+    import numpy as np
+
 A, B = "A", "B"
 EVERY_SEED = " in every seed"
 NO_DIFFERENCE = "no difference shown"
 TOO_FEW_SEEDS = "too few seeds"
+NOT_TESTED = "not tested"
 FLOOR_NOT_CLEARED = "floor not cleared"
 
 
@@ -80,25 +84,29 @@ class Comparison:
         high: The upper end of the interval.
         unit: The samples of the interval, ``seeds`` (if there are ``CLAIM_SEEDS``) or ``examples``.
         paired: Whether the test over seeds is paired.
-        every_seed: Whether the difference has the same sign in every shared seed.
+        every_seed: Whether the difference has the same sign in every shared seed, and each seed's own test over
+            examples is significant.
         clears_floor_a: Whether A is better than the strongest floor in every seed, None if unknown.
         clears_floor_b: Whether B is.
         p_seeds: The p-value over seeds of Student's paired t-test, or of Welch's t-test if ``paired`` is false.
         examples: The number of paired test examples.
         p_examples: The p-value over examples of a permutation test that swaps A and B in each test example, in all
-            shared seeds together.
-        p_mcnemar: The p-values of McNemar's test over examples, one per shared seed.
+            shared seeds together. If the examples are consecutive windows of a text, the p-value of a moving-block
+            bootstrap.
+        p_each_seed: The p-values of the same test in each shared seed. With one target per example the permutation test
+            is McNemar's.
         p: With ``CLAIM_SEEDS`` or more seeds the larger of ``p_seeds`` and ``p_examples``, because a difference between
             models must hold for other seeds and for other examples. With ``MIN_SEEDS`` or more ``p_examples``, which
-            holds for these seeds only. None with fewer seeds, or without the predictions.
+            holds for these seeds only. None with fewer seeds, or without the predictions of so few seeds or of language
+            models.
         p_holm: ``p`` after Holm's correction for the comparisons of all rows of the ranking with the reference row.
         together: The number of comparisons that were corrected together.
         against: The name of the reference row of the correction.
         detectable: The true difference that the tests detect with 80 % power before the correction, None if it exceeds
             the scale of the metric.
         verdict: ``A`` or ``B`` if the better one clears the floor and the difference is significant over seeds and
-            examples; ``A in every seed`` or ``B in every seed`` if it is significant over examples and has the same
-            sign in each of fewer seeds; ``no difference shown``; ``floor not cleared``; or ``too few seeds``.
+            examples; ``A in every seed`` or ``B in every seed`` if it is significant over examples, and in each of
+            fewer seeds; ``no difference shown``; ``floor not cleared``; ``too few seeds``; or ``not tested``.
         remarks: Remarks for the reader.
     """
 
@@ -123,7 +131,7 @@ class Comparison:
     p_seeds: float | None
     examples: int | None
     p_examples: float | None
-    p_mcnemar: list[float]
+    p_each_seed: list[float]
     p: float | None
     p_holm: float | None
     together: int
@@ -176,14 +184,12 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
     pairs = pair(a.records, b.records, shared) if paired else "the seeds differ"
     remarks = [f"no test over examples: {pairs}"] if isinstance(pairs, str) else []
     difference = _mean(scores_a) - _mean(scores_b)
-    signs = {x > y for x, y in zip(scores_a, scores_b, strict=True)} if paired and shared else set()
     base = Comparison(
         task=task, task_version=version, protocol=protocol, data_lacks=missing, metric=str(a.first.metric),
         seeds_a=sorted(a.records), seeds_b=sorted(b.records), shared_seeds=shared, score_a=_mean(scores_a),
         score_b=_mean(scores_b), difference=difference, low=None, high=None, unit="seeds", paired=paired,
-        every_seed=len(signs) == 1 and all(x != y for x, y in zip(scores_a, scores_b, strict=True)),
-        clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor,
-        p_seeds=None, examples=None, p_examples=None, p_mcnemar=[], p=None, p_holm=None, together=1, against=b.name,
+        every_seed=False, clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor, p_seeds=None,
+        examples=None, p_examples=None, p_each_seed=[], p=None, p_holm=None, together=1, against=b.name,
         detectable=None, verdict=TOO_FEW_SEEDS, remarks=remarks,
     )  # fmt: skip
     over_seeds = _over_seeds(scores_a, scores_b, paired) if base.over_seeds else {}
@@ -191,7 +197,8 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
     detectables = [side.pop("detectable") for side in (over_seeds, over_examples) if "detectable" in side]
     # The interval over examples is used if there is none over seeds.
     known = {**over_examples, **over_seeds}
-    enough = base.over_seeds or (len(shared) >= MIN_SEEDS and "p_examples" in known)
+    tested = "p_examples" in known
+    enough = len(shared) >= MIN_SEEDS if tested else base.over_seeds and a.first.higher_is_better
     tests = [known[name] for name in ("p_seeds", "p_examples") if name in known]
     p = max(tests) if enough and tests else None
     largest = scale(a.first.higher_is_better, min(_floors(a, b), default=None))
@@ -203,8 +210,8 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
 def uncorrected_p(a: Entry, b: Entry) -> float | None:
     """Return ``p`` of ``compare_pair`` if the difference could be reported, 1 if it could not, None if not tested.
 
-    The better variant must clear the floor. With fewer than ``CLAIM_SEEDS`` seeds the difference must have the same
-    sign in every seed. Faster than ``compare_pair``, because intervals are not computed.
+    The better variant must clear the floor. With fewer than ``CLAIM_SEEDS`` seeds the difference must be significant in
+    every seed. Faster than ``compare_pair``, because intervals are not computed.
     """
     shared = sorted(a.records.keys() & b.records.keys())
     paired = len(shared) >= CLAIM_SEEDS or min(len(a.records), len(b.records)) < CLAIM_SEEDS
@@ -216,21 +223,17 @@ def uncorrected_p(a: Entry, b: Entry) -> float | None:
     if not better.summary.clears_floor:
         return 1.0
     if not paired:
-        return float(_welch(scores_a, scores_b))
+        return float(_welch(scores_a, scores_b)) if a.first.higher_is_better else None
     differences = [x - y for x, y in zip(scores_a, scores_b, strict=True)]
-    if len(shared) >= CLAIM_SEEDS:
-        p_seeds = float(paired_t(differences))
-        if p_seeds > LEVEL:
-            return p_seeds
-    else:
-        p_seeds = None
-        if not (min(differences) > 0 or max(differences) < 0):
-            return 1.0
+    p_seeds = float(paired_t(differences)) if len(shared) >= CLAIM_SEEDS else None
+    if p_seeds is not None and p_seeds > LEVEL:
+        return p_seeds
     pairs = pair(a.records, b.records, shared)
     if isinstance(pairs, str):
-        return p_seeds
-    p_examples = swap_test(pairs.differences.sum(axis=0))
-    return p_examples if p_seeds is None else max(p_seeds, p_examples)
+        return p_seeds if a.first.higher_is_better else None
+    if p_seeds is None and not _in_every_seed(pairs, _each_seed(pairs)):
+        return 1.0
+    return max(p_seeds or 0.0, _together(pairs))
 
 
 def with_verdict(c: Comparison, p: float | None, together: int, against: str) -> Comparison:
@@ -249,6 +252,8 @@ def with_verdict(c: Comparison, p: float | None, together: int, against: str) ->
 
 
 def _verdict(c: Comparison, p: float | None) -> str:
+    if p is None and c.over_seeds:
+        return NOT_TESTED
     if not c.clears_floor_a and not c.clears_floor_b:
         return FLOOR_NOT_CLEARED
     if p is None:
@@ -300,22 +305,46 @@ def _over_examples(pairs: Pairs, level: float, interval: bool) -> dict[str, Any]
 
     With ``interval`` the result contains the confidence interval of the difference.
     """
-    means, scored = pairs.differences.mean(axis=0), pairs.scored
-    low, high = bootstrap(means, scored, seed=0) if interval else (None, None)
-    total = float(scored.sum())
-    overall = float(means.sum()) / total
-    n = len(means)
-    error = float(((means - overall * scored) ** 2).sum() * n / max(n - 1, 1)) ** 0.5 / total
-    by_seed = [] if pairs.only_a is None or pairs.only_b is None else zip(pairs.only_a, pairs.only_b, strict=True)
+    means, scored, n = pairs.differences.mean(axis=0), pairs.scored, len(pairs.scored)
+    if pairs.consecutive:
+        _, error, freedom, _ = block_error(means, scored)
+        ends = block_interval(means, scored) if interval else (None, None)
+    else:
+        total = float(scored.sum())
+        residuals = means - float(means.sum()) / total * scored
+        error, freedom = float((residuals**2).sum() * n / max(n - 1, 1)) ** 0.5 / total, max(n - 1, 1)
+        ends = bootstrap(means, scored, seed=0) if interval else (None, None)
+    each = _each_seed(pairs)
     return {
-        "low": low,
-        "high": high,
+        "low": ends[0],
+        "high": ends[1],
         "unit": "examples",
         "examples": n,
-        "p_examples": swap_test(pairs.differences.sum(axis=0)),
-        "p_mcnemar": [mcnemar(int(only_a), int(only_b)) for only_a, only_b in by_seed],
-        "detectable": detectable_difference(error, max(n - 1, 1), level),
+        "p_examples": _together(pairs),
+        "p_each_seed": each,
+        "every_seed": _in_every_seed(pairs, each),
+        "detectable": detectable_difference(error, freedom, level),
     }
+
+
+def _together(pairs: Pairs) -> float:
+    """Return the p-value over examples of all seeds together."""
+    return _over(pairs, pairs.differences.sum(axis=0))
+
+
+def _each_seed(pairs: Pairs) -> list[float]:
+    """Return the p-value over examples of each seed."""
+    return [_over(pairs, own) for own in pairs.differences]
+
+
+def _over(pairs: Pairs, differences: np.ndarray) -> float:
+    return block_test(differences, pairs.scored) if pairs.consecutive else swap_test(differences)
+
+
+def _in_every_seed(pairs: Pairs, p_each_seed: Sequence[float]) -> bool:
+    """Return whether the same variant is significantly better in each seed."""
+    sums = pairs.differences.sum(axis=1)
+    return bool((sums > 0).all() or (sums < 0).all()) and max(p_each_seed) < LEVEL
 
 
 def _floors(*entries: Entry) -> list[float]:

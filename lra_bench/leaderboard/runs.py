@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from lra_bench.records import tables
+from lra_bench.records.curves import skill, zero_skill
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Margin, SlicePoint, SpeedPoint
 from lra_bench.statistics.seeds import SeedScore
 
+from .pairing import window_intervals
+
 MODES = ("train", "inference")
 
 SECTIONS: tuple[Literal["ranked", "edge", "modified"], ...] = ("ranked", "edge", "modified")
 """Sections of rankings: unmodified protocol, searched rate at an end of the grid, protocol modified by the user."""
+
+MOST_LOAD = 0.5
+"""Largest load average of other programs next to which speeds are shown."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +34,16 @@ class Run:
 
     @cached_property
     def test(self) -> Mapping[str, Any]:
-        """Metrics on the test split; empty if it was not evaluated."""
-        return self.record.metrics.get("test") or {}
+        """Metrics on the test split; empty if it was not evaluated.
+
+        The interval of a language model is computed from its windows, because records of earlier versions contain one
+        for independent windows, and it is None without them.
+        """
+        test: Mapping[str, Any] = self.record.metrics.get("test") or {}
+        if not test or self.record.higher_is_better:
+            return test
+        low, high = next(iter(window_intervals(self.record).values()), (None, None))
+        return {**test, "low": low, "high": high}
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
@@ -36,9 +51,26 @@ class Run:
         return self.record.training or {}
 
     @cached_property
+    def flops(self) -> Mapping[str, Any]:
+        """Floating-point operations per token; empty if they were not counted."""
+        return self.record.flops or {}
+
+    @property
+    def flops_per_step(self) -> float | None:
+        """Floating-point operations of a training step, None if unknown."""
+        per_token, tokens = self.flops.get("per_token_training"), self.training.get("tokens_seen")
+        steps = self.training.get("steps")
+        return None if per_token is None or tokens is None or not steps else per_token * tokens / steps
+
+    @cached_property
     def search(self) -> Mapping[str, Any]:
         """The search of the learning rate; empty if it was not searched."""
         return self.record.search or {}
+
+    @cached_property
+    def late_progress(self) -> tuple[float | None, float | None]:
+        """Change of the lowest validation loss in the last quarter, and validation score at half of the steps."""
+        return tables.late_progress(self.record)
 
     @cached_property
     def took_off(self) -> int | None:
@@ -56,6 +88,11 @@ class Run:
         """Name and score of the strongest floor."""
         return self.record.best_floor() or (None, None)
 
+    def skill(self, score: float | None, floors: Mapping[Any, float | None]) -> float | None:
+        """Return the skill of a score on examples with these floors, None if unknown."""
+        higher_is_better = self.record.higher_is_better
+        return skill(score, zero_skill(floors, higher_is_better), higher_is_better)
+
     @cached_property
     def clears_floor(self) -> bool | None:
         """Whether the test score is better than the strongest floor by more than its interval, None if unknown."""
@@ -64,8 +101,14 @@ class Run:
 
     def clears_floor_at(self, point: ExtrapolationPoint | SlicePoint) -> bool | None:
         """Return whether a score at another length or of a slice is better than the floor by more than its interval."""
-        margin = point["margins"].get(point["floor_name"] or "")
-        return None if point["score"] is None else clears(point, margin, point["floor"], self.record.higher_is_better)
+        if point["score"] is None:
+            return None
+        margin, measured = point["margins"].get(point["floor_name"] or ""), cast(Mapping[str, Any], point)
+        if not self.record.higher_is_better:
+            key = (measured["variant"], measured["knob"], measured["length"])
+            low, high = window_intervals(self.record).get(key, (None, None))
+            measured = {"low": low, "high": high}
+        return clears(measured, margin, point["floor"], self.record.higher_is_better)
 
     @cached_property
     def train(self) -> Mapping[str, Any]:
@@ -89,6 +132,10 @@ class Run:
             return None
         by_length = {point["length"]: point["state_bytes"] for point in state["points"]}
         return by_length.get(state["train_length"])
+
+    def tokens_per_second(self, measured: Mapping[str, Any]) -> float | None:
+        """Return the tokens per second of a part of the record, None if it was not ``measured_alone``."""
+        return measured.get("tokens_per_second") if measured_alone(self.record) else None
 
     def profiled(self, name: str) -> Any:
         """Return a field of the costs in a stored profile, None without a profile."""
@@ -114,6 +161,19 @@ class Run:
 
     def _speed(self, mode: str) -> Mapping[str, Any]:
         return next((point for point in self._points(mode) if point["length"] == self.speed_length), {})
+
+
+def measured_alone(record: Record) -> bool:
+    """Return whether no other program slowed the cell down, False if unknown.
+
+    On a CPU the load average when the cell started must not exceed the number of its threads, which an earlier cell of
+    the same command may have used, by more than ``MOST_LOAD``. On a GPU no other process may have used it.
+    """
+    machine = record.environment["hardware"]
+    if machine.get("device") == "cuda":
+        return (machine.get("gpu") or {}).get("other_processes") == 0
+    load, threads = machine.get("load_average_1_minute"), machine.get("threads") or 1
+    return load is not None and load <= threads * (machine.get("processes") or 1) + MOST_LOAD
 
 
 def clears(

@@ -177,11 +177,11 @@ def repeats_remark(rows: Iterable[Row]) -> str:
 
 
 def floor_remark(rows: Iterable[Row]) -> str:
-    """Return a remark if no row is better than the floor, in any or in every seed; empty if a row is, or if unknown."""
+    """Return a remark if no row is better than the floor in every seed; empty if a row is, or if unknown."""
     known = [row for row in rows if row["learned"] is not None and row["seeds"]]
     if not known or any(row["learned"] == row["seeds"] for row in known):
         return ""
-    return "no system beats the floor" + (" in every seed" if any(row["learned"] for row in known) else "")
+    return "not learned at this budget" + (" in every seed" if any(row["learned"] for row in known) else "")
 
 
 def comparison_remark(rows: Sequence[Row]) -> str:

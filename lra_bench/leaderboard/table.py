@@ -27,9 +27,7 @@ COMPARABLE_WITHIN = 0.10
 """Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
 RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
 """Columns that identify a ranking of scores."""
-TIMED_TOGETHER = [*RANKED_TOGETHER, "hardware"]
-"""Columns that identify a ranking of speed."""
-ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
+ONE_ROW = [*RANKED_TOGETHER, "hardware", "variant", "modified", "hash"]
 """Columns that identify a row; records that share them differ in their seeds."""
 
 
@@ -41,7 +39,7 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
     (Student's t) for ``CLAIM_SEEDS`` or more seeds on one level, otherwise missing. ``rank`` sorts by score within
     task, task version, protocol, ``data_lacks`` and section; rows with a protocol modified by the user form the section
     ``modified``, and rows whose searched learning rate is at an end of the grid the section ``edge``, without ranks.
-    ``speed_rank`` sorts by training tokens per second in the step benchmark, within the same hardware.
+    Rows with fewer than ``MIN_SEEDS`` seeds have no rank, and neither have those of tasks that are ``not_learned``.
     ``comparable`` is true if the number of active body parameters is within 10 % of the transformer's under the same
     protocol, None if the transformer was not run. ``best`` and ``verdict`` are claims of ``Ranking``.
 
@@ -102,8 +100,8 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     cost = rows["score"].where(~higher, -rows["score"])
     cost = cost.where(rows["section"] != "edge")
     rows["position"] = _rank(rows, RANKED_TOGETHER, cost)
-    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(rows["seeds"] >= MIN_SEEDS))
-    rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
+    ranked = (rows["seeds"] >= MIN_SEEDS) & ~not_learned(rows, RANKED_TOGETHER)
+    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(ranked))
     order = ["task", "task_version", "protocol", "data_lacks", "section", "position", "hardware", "variant"]
     by_name = {"section": lambda column: column.map(SECTIONS.index)}
     return (
@@ -113,6 +111,15 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
         .drop(columns="position")
         .reset_index(drop=True)
     )
+
+
+def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
+    """Return for each row whether no row of its group clears the strongest floor in every seed, False if unknown."""
+    keys = [rows[name] for name in together]
+    known = rows["learned"].notna() & (rows["seeds"] > 0)
+    learned = known & (rows["learned"] == rows["seeds"]).fillna(False)
+    of_groups = (each.groupby(keys, dropna=False).transform("any") for each in (known, learned))
+    return next(of_groups) & ~next(of_groups)
 
 
 def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, MIN_SEEDS
+from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, LEVEL, MIN_SEEDS
 
 from .describe import lines
 from .formatting import difference, p_value, score
-from .pair_tests import EVERY_SEED, FLOOR_NOT_CLEARED, TOO_FEW_SEEDS, A, B, Comparison
+from .pair_tests import EVERY_SEED, FLOOR_NOT_CLEARED, NOT_TESTED, TOO_FEW_SEEDS, A, B, Comparison
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
@@ -32,10 +32,10 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
         kind = f"paired t-test, {_seeds(c.shared_seeds)}" if c.paired else "Welch's t-test, different seeds"
         yield "over seeds", f"{p_value(c.p_seeds)} ({kind})"
     if c.p_examples is not None and c.examples is not None:
-        yield "over examples", f"{p_value(c.p_examples)} (paired permutation test, {c.examples:,} examples)"
-    if c.p_mcnemar:
-        values = ", ".join(p_value(p) for p in c.p_mcnemar)
-        yield "McNemar", f"{values} (seed {', '.join(map(str, c.shared_seeds))})"
+        yield "over examples", f"{p_value(c.p_examples)} ({_test(c)}, {c.examples:,} examples)"
+    if c.p_each_seed:
+        values = ", ".join(p_value(p) for p in c.p_each_seed)
+        yield "in each seed", f"{values} (seed {', '.join(map(str, c.shared_seeds))})"
     if c.p_holm is not None:
         what = "the larger" if c.p_seeds is not None and c.p_examples is not None else "this test"
         family = f", Holm-corrected for {c.together} comparisons with {c.against}" if c.together > 1 else ""
@@ -46,6 +46,10 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
     for remark in c.remarks:
         yield "note", remark
     yield "verdict", _verdict(c, a, b)
+
+
+def _test(c: Comparison) -> str:
+    return "paired permutation test" if c.metric == "accuracy" else "moving-block bootstrap of the windows"
 
 
 def _difference(c: Comparison) -> str:
@@ -74,12 +78,14 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
         needed = MIN_SEEDS if count < MIN_SEEDS else CLAIM_SEEDS
         option = ",".join(map(str, range(needed)))
         return f"no claim: {count} shared seed{'s' * (count != 1)}, {needed} are needed (seed={option} for both){scope}"
+    if c.verdict == NOT_TESTED:
+        return "no claim: windows of a text are not independent, and there is no test without the losses of each"
     better = {A: a, B: b}.get(c.verdict.removesuffix(EVERY_SEED))
     if better is None:
         return c.verdict
     if c.over_seeds:
         return f"{better} is better"
     return (
-        f"{better} is better in each of {len(c.shared_seeds)} seeds (over examples, p < {EVERY_SEED_LEVEL:g}); a claim "
-        f"about other seeds needs {CLAIM_SEEDS}"
+        f"{better} is better in each of {len(c.shared_seeds)} seeds (over examples, p < {LEVEL:g} in each and "
+        f"p < {EVERY_SEED_LEVEL:g} together); a claim about other seeds needs {CLAIM_SEEDS}"
     )

@@ -21,7 +21,7 @@ from lra_bench.training.optimizer import Optimizer
 
 from .attention_backend import attention_backend
 from .energy import Energy, counter_of, measure_energy
-from .flops import META, ROUTES, count_flops
+from .flops import META, ROUTES, Flops, count_flops
 from .speed_point import FIXED, entry_of
 from .steps import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
@@ -166,3 +166,16 @@ def step_flops(config: CellConfig, spec: TaskSpec, length: int) -> dict[str, Any
     found = count_flops(model_at(config, spec, length), batch, ROUTES if length <= LONGEST_ON_CPU else (META,))
     details = {"route": found.route, "uncounted": list(found.uncounted)}
     return {"inference": found.forward, "train": found.training, **details}
+
+
+def flops_per_token(config: CellConfig, spec: TaskSpec) -> dict[str, Any]:
+    """Count the FLOPs per token at ``measure.flops_length``, by default the training length.
+
+    Returns the record's ``flops`` section without the throughput of the device; without counts, it has the reason.
+    """
+    length = config.measure.flops_length or spec.train_length
+    try:
+        batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
+        return count_flops(model_at(config, spec, length), batch).as_record()
+    except UserError as error:
+        return Flops(None, None, 0, length, f"none ({error})").as_record()

@@ -16,6 +16,7 @@ from lra_bench.records.sections import Energy, Flops, SpeedPoint
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 
+from .bench import flops_per_token
 from .scaling import growth, too_slow
 from .speed_point import add_flops, unmeasured
 from .state import measure_state
@@ -61,6 +62,9 @@ def profile(
         }
     batch_size = measure.speed_batch_size or BATCH_SIZE[kind]
     found: dict[str, Any] = {"speed": [], "growth": {}, "state": state, "flops": None, "energy": None}
+    if measure.flops and not lengths:  # otherwise the process that times the first length counts them
+        with torch.random.fork_rng(devices=[]):
+            found["flops"] = {**flops_per_token(config, spec), "ceiling_per_second": None}
     if kind == "cuda":
         torch.cuda.empty_cache()
     modes: Sequence[str] = MODES

@@ -14,9 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
-from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict
-from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.garbage import skip_final_collection
@@ -24,12 +22,10 @@ from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory, hand_back
 from lra_bench.runtime.subprocesses import complete_import_path, end_with_parent, set_kill_preference
 
-from .bench import Bench, model_at, spec_of, step_flops
-from .flops import Flops, count_flops
+from .bench import Bench, flops_per_token, spec_of, step_flops
 from .idle_threads import wait_for_idle_threads
 from .peak_matmul import peak_matmul_flops
 from .speed_point import unmeasured
-from .synthetic import spec_at, synthetic_batch
 from .timing import time_steps, warm_up
 
 
@@ -55,7 +51,7 @@ def results(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if job["step_flops"]:
             yield {"step_flops": step_flops(config, spec, length)}
     if job["flops"]:
-        yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": peak_matmul_flops(hardware)}}
+        yield {"flops": {**flops_per_token(config, spec), "ceiling_per_second": peak_matmul_flops(hardware)}}
 
 
 def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
@@ -73,16 +69,6 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: 
         return unmeasured(mode, length, bench.batch.size, *status_of(error))
     finally:
         bench.release()
-
-
-def _flops(config: CellConfig, spec: TaskSpec) -> Flops:
-    """Count the FLOPs of the model at ``measure.flops_length``, by default the training length."""
-    length = config.measure.flops_length or spec.train_length
-    try:
-        at = spec_at(spec, length)
-        return count_flops(model_at(config, spec, length), synthetic_batch(at, 1, length, "cpu", config.seed))
-    except UserError as error:
-        return Flops(None, None, 0, length, f"none ({error})")
 
 
 def prepare_process() -> None:

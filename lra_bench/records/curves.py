@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
+from typing import Any
 
 from .points import CurveSummary, ExtrapolationPoint
 
 KEPT = 0.5
 """Smallest retention of skill at which a length counts towards the effective ratio."""
+
+
+RANDOM = "random"
+"""Name of floors that are measured scores of a rule which draws random numbers."""
 
 
 def strongest(floors: Mapping[str, float | None], higher_is_better: bool) -> tuple[str, float] | None:
@@ -21,6 +26,16 @@ def strongest(floors: Mapping[str, float | None], higher_is_better: bool) -> tup
     return name, known[name]
 
 
+def zero_skill(floors: Mapping[Any, float | None], higher_is_better: bool) -> float | None:
+    """Return the score that counts as no skill: the strongest floor that is not the measured score of a random rule.
+
+    Another draw of a random rule has another score, which must not change the skill of a model.
+    """
+    fixed = {name: score for name, score in floors.items() if name != RANDOM}
+    found = strongest(fixed, higher_is_better)
+    return None if found is None else found[1]
+
+
 def skill(score: float | None, floor: float | None, higher_is_better: bool) -> float | None:
     """Compute the skill of a score: (score - floor) / (best - floor), 0 at the floor and 1 at the best possible score.
 
@@ -29,7 +44,7 @@ def skill(score: float | None, floor: float | None, higher_is_better: bool) -> f
 
     Args:
         score: The score of a model.
-        floor: The score of a rule without a model.
+        floor: The score of a rule without a model, see ``zero_skill``.
         higher_is_better: True for accuracy, false for bits per character.
 
     Returns:

@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.signal import lfilter
 
 from lra_bench.cli import main
 from lra_bench.contracts import UserError
+from lra_bench.leaderboard.claims import rankings
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.naming import find_variant, select
 from lra_bench.leaderboard.pairing import pair
@@ -21,8 +23,9 @@ from lra_bench.leaderboard.runs import Run
 from lra_bench.leaderboard.verdicts import report
 from lra_bench.records import store, tables
 from lra_bench.records.schema import Record
-from lra_bench.statistics.paired import paired_t, swap_test
-from tests.support.record_factory import make_record
+from lra_bench.statistics.blocks import block_interval, block_test
+from lra_bench.statistics.paired import mcnemar, paired_t, swap_test
+from tests.support.record_factory import make_point, make_record
 
 ROWS = 400
 
@@ -88,7 +91,7 @@ def test_a_clear_difference_is_reported_for_the_better_variant(tmp_path: Path) -
     expected = stats.ttest_rel(by_model["performer"], by_model["local"])
     interval = expected.confidence_interval()
     assert (found.p_seeds, found.low, found.high) == pytest.approx((expected.pvalue, interval.low, interval.high))
-    assert found.examples == ROWS and len(found.p_mcnemar) == 5
+    assert found.examples == ROWS and len(found.p_each_seed) == 5
     assert found.p == max(found.p_seeds, found.p_examples) == found.p_holm
     assert compare(records, "local", "performer")[2][0].verdict == "A"
     assert "local is better" in report(name_a, name_b, [found])
@@ -101,16 +104,17 @@ def test_no_difference_is_reported_with_the_detectable_difference(tmp_path: Path
     assert f"{100 * found.detectable:.1f} points" in text and "80 % power" in text
 
 
-def test_mcnemar_counts_are_computed_per_seed(tmp_path: Path) -> None:
+def test_each_seed_has_a_test_of_its_own(tmp_path: Path) -> None:
     records = simulate(tmp_path, gap=0.03, seeds=3)
     a, b = ({r.key.seed: r for r in records if r.key.model == m} for m in ("local", "performer"))
-    pairs = pair(a, b, [0, 1, 2])
+    pairs, found = pair(a, b, [0, 1, 2]), compare(records, "local", "performer")[2][0]
     right = [
         [tables.predictions(side[seed]).query("length == 500")["correct"].to_numpy() for seed in range(3)]
         for side in (a, b)
     ]
     for seed in range(3):
-        assert pairs.only_a[seed] == ((right[0][seed] == 1) & (right[1][seed] == 0)).sum()
+        only_a, only_b = (((right[i][seed] > right[1 - i][seed]).sum()) for i in range(2))
+        assert found.p_each_seed[seed] == mcnemar(int(only_a), int(only_b))
         assert pairs.differences[seed].tolist() == (right[0][seed] - right[1][seed]).tolist()
 
 
@@ -153,6 +157,81 @@ def test_a_claim_about_few_seeds_needs_the_same_sign_in_every_seed(tmp_path: Pat
     records = [run_of(tmp_path, m, seed, shared < level) for m, own in levels.items() for seed, level in enumerate(own)]
     found = compare(records, "local", "performer")[2][0]
     assert found.p_holm < 0.001 and (found.every_seed, found.verdict) == (False, "no difference shown")
+
+
+def test_a_seed_that_is_not_significantly_better_is_no_win(tmp_path: Path) -> None:
+    rank = np.random.default_rng(0).permutation(1000)
+    shifted = np.where(rank < 100, rank + 300, rank - 100 * (rank < 400))  # other examples are right
+    wins = [(rank < 500, rank < 400), (rank < 500, rank < 400)]
+    records = {}
+    for name, third in (("close", (rank < 344, shifted < 339)), ("clear", (rank < 344, rank < 300))):
+        seeds = [*wins, third]
+        records[name] = [
+            run_of(tmp_path / name, model, seed, right[side], floors={"majority": 0.1})
+            for seed, right in enumerate(seeds)
+            for side, model in enumerate(("local", "performer"))
+        ]
+    close, clear = (compare(records[name], "local", "performer")[2][0] for name in ("close", "clear"))
+    assert [record.score() for record in records["close"][-2:]] == [0.344, 0.339] and close.p_each_seed[2] > 0.5
+    assert close.p_holm < 1e-3 and (close.every_seed, close.verdict) == (False, "no difference shown")
+    assert (clear.every_seed, clear.verdict) == (True, "A in every seed")
+    pairs = {name: next(iter(rankings(records[name]).values())).separated() for name in records}
+    assert [set(each.values()) for each in pairs.values()] == [{False}, {True}]
+
+
+def windows_of(root: Path, model: str, seed: int, nats: np.ndarray, write: bool = True) -> Record:
+    """Return the record of a language model with these losses of windows of ten tokens."""
+    bits = float(nats.mean() / 10 / np.log(2))
+    metric = {"bits_per_character": bits, "loss": bits, "n": 10 * len(nats), "low": bits - 1e-6, "high": bits + 1e-6}
+    record = make_record(model, "enwik8", seed, metrics={"test": metric}, floors={"order_2": 3.2}, extrapolation=None)
+    table = predictions(np.zeros(len(nats))).assign(loss=np.tile(nats, 2), scored=10)
+    if write:
+        store.write(record, root, None, table)
+    return record
+
+
+def drifting(rows: int, seed: int) -> np.ndarray:
+    """Return a series of mean 0 and variance 1 in which neighbours have a correlation of 0.9."""
+    return lfilter([1], [1, -0.9], np.random.default_rng(seed).normal(size=rows)) * (1 - 0.9**2) ** 0.5
+
+
+def test_windows_of_a_text_are_compared_by_a_test_for_dependent_windows(tmp_path: Path) -> None:
+    text, difference = 12 + drifting(400, 0), drifting(400, 2)
+    difference = 0.2 * (difference - difference.mean()) + 0.03
+    records = [
+        windows_of(tmp_path, model, seed, text + gap + 0.001 * seed)
+        for model, gap in (("local", difference), ("performer", 0))
+        for seed in range(5)
+    ]
+    found = compare(records, "local", "performer")[2][0]
+    assert swap_test(difference) < 0.01 < found.p_examples and found.verdict == "no difference shown"
+    p = block_test(difference, np.ones(400))
+    assert [found.p_examples, found.p_each_seed[0]] == pytest.approx([p, p])
+    run = Run(records[0])
+    assert (run.test["low"], run.test["high"]) == block_interval((text + difference) / np.log(2), np.full(400, 10.0))
+
+
+def test_scores_at_other_lengths_are_compared_with_the_floor_by_the_interval_of_their_windows(tmp_path: Path) -> None:
+    nats = 22 + 2 * drifting(400, 0)
+    record = windows_of(tmp_path, "local", 0, nats)  # the windows at the length 1000 have the same losses
+    low, high = block_interval(nats / np.log(2), np.full(400, 10.0))
+    point = make_point(0.5, 0.0, 2.0) | {"floor": high - 1e-4, "score": (low + high) / 2, "high": high - 1e-3}
+    assert point["length"] == 1000 and Run(record).clears_floor_at(point | {"margins": {}}) is False
+    assert Run(record).clears_floor_at(point | {"margins": {}, "floor": high + 1e-4}) is True
+    assert Run(record).clears_floor_at(point | {"margins": {}, "length": 77}) is None
+
+
+def test_nothing_is_claimed_about_language_models_without_their_windows(tmp_path: Path) -> None:
+    records = [
+        windows_of(tmp_path, model, seed, np.full(50, level + 0.01 * seed), write=False)
+        for model, level in (("local", 11.0), ("performer", 13.0))
+        for seed in range(5)
+    ]
+    name_a, name_b, [found] = compare(records, "local", "performer")
+    assert (found.p, found.verdict) == (None, "not tested") and "no claim: windows" in report(name_a, name_b, [found])
+    assert Run(records[0]).test["low"] is None and Run(records[0]).clears_floor is None
+    accurate = [make_record(model, seed=seed) for model in ("local", "performer") for seed in range(5)]
+    assert compare(accurate, "local", "performer")[2][0].p is not None
 
 
 def test_nothing_is_claimed_about_scores_that_do_not_clear_the_floor(tmp_path: Path) -> None:
@@ -215,7 +294,7 @@ def test_p_values_of_all_rows_of_a_ranking_are_corrected_together(tmp_path: Path
 def test_very_small_p_values_are_printed_as_bounds(tmp_path: Path) -> None:
     records = simulate(tmp_path, gap=0.1)
     name_a, name_b, [found] = compare(records, "local", "performer")
-    tiny = replace(found, p_seeds=0.0, p_examples=1e-310, p_holm=0.0, p_mcnemar=[0.0])
+    tiny = replace(found, p_seeds=0.0, p_examples=1e-310, p_holm=0.0, p_each_seed=[0.0])
     assert report(name_a, name_b, [tiny]).count("p < 1e-300") == 4
 
 
@@ -241,20 +320,14 @@ def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
 
 
 def test_lower_bits_per_character_are_better(tmp_path: Path) -> None:
-    generator, records = np.random.default_rng(1), []
-    for model, level in (("local", 1.0), ("performer", 1.2)):
-        for seed in range(5):
-            losses = level * generator.uniform(0.9, 1.1, 200) * 10
-            bits = float(losses.sum() / (10 * 200) / np.log(2))
-            metric = {"bits_per_character": bits, "loss": bits, "n": 2000, "low": bits, "high": bits}
-            record = make_record(
-                model, "enwik8", seed, metrics={"test": metric}, floors={"order_2": 3.2}, extrapolation=None
-            )
-            table = predictions(np.zeros(200)).assign(loss=np.tile(losses, 2), scored=10)
-            store.write(record, tmp_path, None, table)
-            records.append(record)
+    generator = np.random.default_rng(1)
+    records = [
+        windows_of(tmp_path, model, seed, level * generator.uniform(0.9, 1.1, 200) * 10)
+        for model, level in (("local", 1.0), ("performer", 1.2))
+        for seed in range(5)
+    ]
     found = compare(records, "local", "performer")[2][0]
-    assert (found.verdict, found.metric, found.p_mcnemar) == ("A", "bits_per_character", [])
+    assert (found.verdict, found.metric) == ("A", "bits_per_character")
     assert found.difference < 0 and found.p_examples < 0.01
 
 

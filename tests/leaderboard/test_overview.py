@@ -76,10 +76,10 @@ def test_decisions_have_a_table_of_their_own_and_are_in_no_average_with_other_ta
 def test_a_task_on_which_no_system_beats_the_floor_says_so_in_its_heading() -> None:
     records = [make_record("local", accuracy=0.2), make_record("local", "text", accuracy=0.9)]
     [section] = wide_sections(overview(records))
-    assert "listops: no system beats the floor" in section.table and "text" in section.table
+    assert "listops: not learned at this budget" in section.table and "text" in section.table
     place = list(section.table["variant"]).index("local")
-    assert section.at_floor == {(place, "listops: no system beats the floor")} and not section.best
-    assert section.table["listops: no system beats the floor"].iloc[place] == "20.0 ± 1.8 (1) °"
+    assert section.at_floor == {(place, "listops: not learned at this budget")} and not section.best
+    assert section.table["listops: not learned at this budget"].iloc[place] == "20.0 ± 1.8 (1) °"
 
 
 def test_the_mean_skill_leaves_out_tasks_on_which_no_system_beats_the_floor() -> None:
@@ -88,6 +88,25 @@ def test_the_mean_skill_leaves_out_tasks_on_which_no_system_beats_the_floor() ->
     assert only["mean_skill"] == only["skill_text"] > 0 and pd.isna(only["skill_listops"])
     learned = row(overview([*records, make_record("performer", accuracy=0.9)]), "local")
     assert learned["mean_skill"] == (learned["skill_text"] + learned["skill_listops"]) / 2
+
+
+def test_bits_and_accuracies_are_in_no_common_mean() -> None:
+    metric = {"bits_per_character": 2.0, "loss": 1.4, "n": 100, "low": 1.9, "high": 2.1}
+    bits = make_record("local", "enwik8", metrics={"test": metric}, floors={"order_2": 3.2}, extrapolation=None)
+    learned = [make_record("local", task, accuracy=0.9) for task in ("listops", "recall")]
+    with_bits = row(overview([bits, *learned]), "local")
+    assert with_bits["skill_enwik8"] == pytest.approx(1 - 2 / 3.2)
+    for name in ("mean_skill", "retention_4x"):
+        assert with_bits[name] == row(overview(learned), "local")[name] > 0
+    alone = row(overview([bits]), "local")
+    assert pd.isna(alone["mean_skill"]) and pd.isna(alone["avg5"])
+
+
+def test_the_mean_of_equal_floors_is_rounded_as_each_of_them() -> None:
+    records = [make_record("local", seed=seed, floors={"root_operator": 0.2265}) for seed in range(7)]
+    frame = overview(records)
+    floor = frame.loc[frame["kind"] == "floor", "score_listops"].item()
+    assert floor == 0.2265 != pd.Series([0.2265] * 7).mean()
 
 
 def test_a_row_contains_every_task_and_both_averages() -> None:

@@ -336,6 +336,20 @@ def test_lengths_are_measured_in_increasing_order_with_progress(monkeypatch: pyt
     assert found["flops"] is None
 
 
+def test_flops_are_counted_without_a_step_benchmark() -> None:
+    cell = config(lengths=[])
+    assert profiling.profile(cell, toy.spec(), hardware())["flops"] is None
+    cell.measure.flops = True
+    torch.manual_seed(0)
+    found = profiling.profile(cell, toy.spec(), hardware())
+    after = torch.rand(1)
+    assert found["speed"] == [] and set(found["flops"]) == set(get_type_hints(Flops))
+    assert found["flops"]["per_token_training"] == 3 * found["flops"]["per_token_forward"] > 0
+    assert (found["flops"]["length"], found["flops"]["ceiling_per_second"]) == (toy.spec().train_length, None)
+    torch.manual_seed(0)
+    assert after == torch.rand(1)
+
+
 def test_flops_are_counted_only_at_the_first_length(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
     monkeypatch.setattr(profiling, "JobWorkers", workers)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lra_bench.records.curves import curves, mean_over_doublings, skill, summaries, with_retentions
+from lra_bench.records.curves import curves, mean_over_doublings, skill, summaries, with_retentions, zero_skill
 from lra_bench.records.extrapolation import joined, section
 from tests.support.record_factory import attempt_of, make_point
 
@@ -87,6 +87,13 @@ def test_area_and_effective_ratio_equal_a_direct_computation(samples):
         scale = max(1.0, *map(abs, from_training_length.values()))
         assert curve["area"] == pytest.approx(heights.mean(), abs=1e-6 * scale)
         assert curve["area_to_ratio"] == max(from_training_length)
+
+
+def test_a_random_rule_is_not_the_zero_of_skill():
+    floors = {"random": 0.042, "majority": 0.006, "cloning": 0.037}
+    assert zero_skill(floors, True) == 0.037 and zero_skill(floors | {"cloning": None}, True) == 0.006
+    assert zero_skill({"random": 0.042}, True) is None and zero_skill({}, True) is None
+    assert zero_skill({"majority": 5.1, "order_2": 3.2}, False) == 3.2
 
 
 def test_a_dip_ends_the_effective_ratio():

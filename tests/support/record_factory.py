@@ -83,7 +83,7 @@ def make_record(
             "lossy": "",
             "rows": {"train": 96_000, "validation": 2000, "test": EXAMPLES},
         },
-        "environment": {"hardware": {"processor": "AMD EPYC"}, "software": {"torch": "2.13.0"}},
+        "environment": {"hardware": make_machine(on_gpu), "software": {"torch": "2.13.0"}},
         "parameters": {
             "total": body + 3000,
             "body": body,
@@ -124,6 +124,12 @@ def make_record(
             "extrapolation": make_extrapolation(make_point(level, decay, ratio) for ratio in RATIOS),
         }
     return Record(**(fields | changes))
+
+
+def make_machine(on_gpu: bool) -> dict[str, Any]:
+    """Return the description of an idle machine."""
+    own = {"processor": "AMD EPYC", "threads": 2, "processes": 1, "load_average_1_minute": 0.1}
+    return own | ({"device": "cuda", "gpu": {"other_processes": 0}} if on_gpu else {"device": "cpu", "gpu": None})
 
 
 def make_metric(accuracy: float, n: int = EXAMPLES) -> Metric:

@@ -31,7 +31,8 @@ from lra_bench.tasks.synthetic.drawing import (
     SEPARATOR,
 )
 from lra_bench.tasks.synthetic.groups import multiplication_table
-from lra_bench.tasks.word_problem import GROUPS, WordProblemTask
+from lra_bench.tasks.synthetic.groups import order as group_order
+from lra_bench.tasks.word_problem import WordProblemTask
 
 ROWS = {"train": 900, "validation": 100, "test": 400}
 SPLITS = ("train", "validation", "test")
@@ -86,9 +87,9 @@ def read_selective_copy(task, row):
 
 def read_words(task, row, split, scored):
     """Return the expected targets: products of permutations of which ``scored`` are scored, at the start in train."""
-    group = GROUPS[task.group]
-    elements = [p for p in itertools.permutations(range(group.letters)) if not group.even or is_even(p)]
-    state, products = tuple(range(group.letters)), []
+    family, letters = task.group[0], int(task.group[1])  # z2 is s2
+    elements = [p for p in itertools.permutations(range(letters)) if family != "a" or is_even(p)]
+    state, products = tuple(range(letters)), []
     for token in row:
         factor = elements[token - FIRST_ELEMENT]
         state = tuple(state[image] for image in factor)
@@ -309,16 +310,78 @@ def test_selective_copy_floor_equals_direct_computation(cache):
     assert task.floors("test")["commonest_symbol"] == pytest.approx(np.mean(right))
 
 
+GROUPS = {  # order, and number of elements of each order
+    "z2": (2, {1: 1, 2: 1}),
+    "z5": (5, {1: 1, 5: 4}),
+    "z2*z2": (4, {1: 1, 2: 3}),
+    "d4": (8, {1: 1, 2: 5, 4: 2}),
+    "q8": (8, {1: 1, 2: 1, 4: 6}),
+    "z3*s3": (18, {1: 1, 2: 3, 3: 8, 6: 6}),
+    "s3": (6, {1: 1, 2: 3, 3: 2}),
+    "a4": (12, {1: 1, 2: 3, 3: 8}),
+    "s4": (24, {1: 1, 2: 9, 3: 8, 4: 6}),
+    "a5": (60, {1: 1, 2: 15, 3: 20, 5: 24}),
+    "s5": (120, {1: 1, 2: 25, 3: 20, 4: 30, 5: 24, 6: 20}),
+}
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_multiplication_tables_are_groups_with_identity_zero(group):
-    name, letters, even, size = GROUPS[group]
-    table = multiplication_table(letters, even)
+    size, orders = GROUPS[group]
+    table = multiplication_table(group)
     everything = np.arange(size)
-    assert table.shape == (size, size)
+    assert table.shape == (size, size) and group_order(group) == size
     assert (table[0] == everything).all() and (table[:, 0] == everything).all()
     assert (np.sort(table, axis=0) == everything[:, None]).all() and (np.sort(table, axis=1) == everything).all()
     assert (table[table] == table[:, table]).all()  # associative
-    assert (table == table.T).all() == (name == "parity")
+    assert (table == table.T).all() == group.startswith(("z2", "z5"))
+    powers = itertools.accumulate(range(size), lambda power, _: table[power, everything], initial=everything)
+    assert Counter((np.array(list(powers)) == 0).argmax(axis=0) + 1) == orders
+    assert (multiplication_table(table.tolist()) == table).all()
+
+
+def test_permutations_are_multiplied_from_the_right_in_lexicographic_order():
+    for name, letters, even in (("s3", 3, False), ("a5", 5, True)):
+        elements = [e for e in itertools.permutations(range(letters)) if not even or is_even(e)]
+        expected = [[elements.index(tuple(a[image] for image in b)) for b in elements] for a in elements]
+        assert multiplication_table(name).tolist() == expected
+
+
+@pytest.mark.parametrize("group", ["z5", "q8", "z2*z2", [[0, 1, 2], [1, 2, 0], [2, 0, 1]]])
+def test_word_problems_of_any_group(cache, group):
+    task = WordProblemTask(group=group, length=12, rows=ROWS, extrapolation_rows=150)
+    task.prepare(cache)
+    size = group_order(group)
+    assert (task.spec.classes, task.spec.vocabulary_size, task.spec.chance) == (size, size + 1, 1 / size)
+    assert task.spec.name == (group.replace("*", "_") if isinstance(group, str) else "group_3")
+    for split in SPLITS:
+        task.check(split, 12)
+    rows = task.split("test", 30)
+    table, state = multiplication_table(group), 0
+    for element in np.array(rows["tokens"][0]) - FIRST_ELEMENT:
+        state = table[state, element]
+    assert rows["target"][0][-1] == state
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        ("z1", "task.group=z1: is not a known group; choose z2, z3"),
+        ("z2*b3", r"task.group=z2\*b3: is not a known group"),
+        ("s7", "task.group: s7 has 5,040 elements; choose a group of 2 to 720"),
+        ("z999*z999", r"task.group: z999\*z999 has 518,400 elements"),
+        ([[0]], "the table has 1 elements"),
+        ([[0, 1], [1]], "row 1 of the table must be a list of 2 elements"),
+        ([[0, 1], [1, 2]], "not closed: the product of 1 and 1 is 2; use the elements 0 to 1"),
+        ([[0, 0], [0, 0]], "has no identity"),
+        ([[1, 0], [0, 1]], "identity of the table is 1; renumber"),
+        ([[0, 1, 2], [1, 0, 1], [2, 1, 0]], r"not associative: \(1·1\)·2 is not 1·\(1·2\)"),
+        ([[0, 1], [1, 1]], "element 1 of the table has no inverse"),
+    ],
+)
+def test_tables_that_are_no_groups_are_refused(group, message):
+    with pytest.raises(UserError, match=message):
+        WordProblemTask(group=group)
 
 
 def test_parity_is_that_of_the_ones_read_so_far(cache):
@@ -617,7 +680,7 @@ def test_impossible_lengths_are_refused(cache):
         (SelectiveCopyTask, {"symbols": 1}, r"task\.symbols=1: must be at least 2"),
         (SelectiveCopyTask, {"copied": 0}, r"task\.copied=0: must be at least 1"),
         (SelectiveCopyTask, {"length": 16}, r"task\.length=16: an example needs at least 17 tokens"),
-        (WordProblemTask, {"group": "z3"}, r"task\.group=z3: is not a known group; choose z2, s3, a5, s5"),
+        (WordProblemTask, {"group": "x3"}, r"task\.group=x3: is not a known group; choose z2, z3"),
         (WordProblemTask, {"shortest": 0}, r"task\.shortest=0: must be at least 1"),
         (WordProblemTask, {"scored_from": -1}, r"task\.scored_from=-1: must be at least 0"),
         (WordProblemTask, {"length": 2}, r"task\.length=2: an example needs at least 3 tokens"),
