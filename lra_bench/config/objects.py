@@ -10,7 +10,9 @@ from lra_bench.build import build
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
+from .effective import check_manifest
 from .schema import CellConfig, own_options
+from .serialization import as_dict
 from .validation import refuses_network
 
 if TYPE_CHECKING:
@@ -29,13 +31,15 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
 
     A model file defines either ``model.mixer``, which the backbone contains, or ``model.network``, a complete network
     that replaces the backbone. A section ``model.retrieval`` defines a network that contains the backbone. Raises
-    ``UserError`` if an option is unknown or wrong.
+    ``UserError`` if an option is unknown or wrong, or if the manifest, from which the key of the cell was computed,
+    does not describe the classes.
     """
     import torch
 
     torch.manual_seed(config.seed if initial_seed is None else initial_seed)
     if reason := refuses_network(config):
         raise UserError(reason)
+    check_manifest(as_dict(config))
     if config.model.get("network"):
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
     network = _backbone(config, spec)

@@ -195,9 +195,9 @@ class SearchOptions:
     """Options of the search of the learning rate.
 
     With ``name: lr`` trials at the learning rates ``rates`` with the seeds ``seeds`` choose the rate of a cell; a rate
-    at the end of the grid adds the rate ``factor`` times higher or lower. The other values are set by lra-bench:
-    ``name: trial`` in the configuration of a trial, and ``protocol_lr``, the learning rate of the protocol, if
-    ``train.lr`` is a rate of the search.
+    at the end of the grid adds the rate ``factor`` times higher or lower. With ``name: trial`` only training and
+    validation are run. ``protocol_lr`` is set by lra-bench: the learning rate of the protocol, if ``train.lr`` is a
+    rate of the search.
     """
 
     name: str = option("none", one_of(("none", "lr", "trial"), "choose"))

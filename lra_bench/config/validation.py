@@ -27,7 +27,7 @@ from lra_bench.runtime import hardware
 from lra_bench.runtime.hardware import HardwareOptions
 from lra_bench.runtime.processor import usable_cpus
 
-from .groups import GROUPS, listing, option_files
+from .groups import GROUPS, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
 from .protocols import FORMER_FOLDERS, PAGE
@@ -182,7 +182,7 @@ def _refuse_nan(value: Any, option: str) -> None:
 
 def check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
     """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, lacks a part."""
-    file = option_files("model", config_dir)[name]
+    file = option_paths("model", name, config_dir)[0]
     if isinstance(node.get("model"), Mapping):
         raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
     if not node.get("mixer") and not node.get("network"):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
-from lra_bench.config.compose_many import composed
 from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
+from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.search import protocol_label
@@ -60,8 +60,9 @@ def plan(
     with importable(config_dir), configuration.hydra_context():
         cells = expand(overrides, config_dir)
         cache = cache or PlanCache()
+        load = Loader(config_dir)
         with bar(len(cells), "Planning", unit="cells") as advance:
-            for each in composed(cells, config_dir):
+            for each in (configuration.compose(cell, config_dir, load) for cell in cells):
                 cell = _cell(each, cache, config_dir, arrived)
                 missing = cache.missing_data(each.config)
                 # Without data the hash in the key is unknown, and cells are compared by the hash without the data.
