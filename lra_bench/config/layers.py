@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,7 +51,7 @@ class _Files:
         interpolates: Whether there are interpolations, which can refer to values of the user.
     """
 
-    backbone: type[Backbone]
+    backbone: Callable[[], Backbone]
     values: dict[str, Any]
     config: dict[str, Any]
     interpolates: bool
@@ -64,7 +64,7 @@ def defaults() -> dict[str, Any]:
 
 
 @cache
-def _schema(backbone: type[Backbone]) -> DictConfig:
+def _schema(backbone: Callable[[], Backbone]) -> DictConfig:
     """Return the schema of ``CellConfig``, with the default of each option; do not change it."""
     from omegaconf import OmegaConf
 
@@ -72,12 +72,12 @@ def _schema(backbone: type[Backbone]) -> DictConfig:
 
 
 @cache
-def _plain_schema(backbone: type[Backbone]) -> dict[str, Any]:
+def _plain_schema(backbone: Callable[[], Backbone]) -> dict[str, Any]:
     """Return the default of each option; do not change it."""
     return loading.plain(_schema(backbone))
 
 
-def _unresolved(backbone: type[Backbone], values: Mapping[str, Any]) -> DictConfig:
+def _unresolved(backbone: Callable[[], Backbone], values: Mapping[str, Any]) -> DictConfig:
     """Return the configuration with these values, in which no option can be added."""
     from omegaconf import OmegaConf
 
@@ -98,7 +98,7 @@ class Loader:
         self._options: dict[tuple[str, str], dict[str, Any]] = {}
         self._protocols: dict[str, Protocol] = {}
         self._files: dict[tuple[str, ...], _Files] = {}
-        self._sections: dict[tuple[type[Backbone], str, str], Any] = {}
+        self._sections: dict[tuple[Callable[[], Backbone], str, str], Any] = {}
         self._parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Sequence[str]) -> Loaded:
@@ -157,7 +157,7 @@ class Loader:
         if key not in self._files:
             layers = self.layers(choices)
             values = combined(layers)
-            kind = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
+            kind: Callable[[], Backbone] = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
             interpolates = "${" in str(values)
             try:
                 if interpolates or not all(isinstance(value, dict) for value in values.values()):  # such as seed
@@ -170,7 +170,7 @@ class Loader:
             self._files[key] = _Files(kind, values, config, interpolates)
         return self._files[key]
 
-    def _section(self, backbone: type[Backbone], name: str, values: dict[str, Any]) -> Any:
+    def _section(self, backbone: Callable[[], Backbone], name: str, values: dict[str, Any]) -> Any:
         """Return a section of the configuration; the same values, which many cells have, are merged once."""
         from omegaconf import OmegaConf
 
@@ -202,7 +202,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _mistake(backbone: type[Backbone], layers: Sequence[Layer], error: Exception) -> UserError:
+def _mistake(backbone: Callable[[], Backbone], layers: Sequence[Layer], error: Exception) -> UserError:
     """Return the message of an error of merging, with the first layer that the schema does not accept."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
