@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -45,14 +45,14 @@ class _Files:
     """The values of the chosen files.
 
     Attributes:
+        backbone: The section ``backbone`` of the schema.
         values: The values.
-        backbone: Class of the section ``backbone``.
         config: The configuration with these values, with interpolations resolved.
         interpolates: Whether there are interpolations, which can refer to values of the user.
     """
 
+    backbone: Callable[[], Backbone]
     values: dict[str, Any]
-    backbone: Any
     config: dict[str, Any]
     interpolates: bool
 
@@ -64,20 +64,20 @@ def defaults() -> dict[str, Any]:
 
 
 @cache
-def _schema(backbone: Any) -> DictConfig:
-    """Return the schema of ``CellConfig`` with a kind of backbone and the default of each option; do not change it."""
+def _schema(backbone: Callable[[], Backbone]) -> DictConfig:
+    """Return the schema of ``CellConfig``, with the default of each option; do not change it."""
     from omegaconf import OmegaConf
 
     return OmegaConf.structured(CellConfig(backbone=backbone()))
 
 
 @cache
-def _plain_schema(backbone: Any = Backbone) -> dict[str, Any]:
+def _plain_schema(backbone: Callable[[], Backbone]) -> dict[str, Any]:
     """Return the default of each option; do not change it."""
     return loading.plain(_schema(backbone))
 
 
-def _unresolved(values: Mapping[str, Any], backbone: Any) -> DictConfig:
+def _unresolved(backbone: Callable[[], Backbone], values: Mapping[str, Any]) -> DictConfig:
     """Return the configuration with these values, in which no option can be added."""
     from omegaconf import OmegaConf
 
@@ -98,7 +98,7 @@ class Loader:
         self._options: dict[tuple[str, str], dict[str, Any]] = {}
         self._protocols: dict[str, Protocol] = {}
         self._files: dict[tuple[str, ...], _Files] = {}
-        self._sections: dict[tuple[str, str, Any], Any] = {}
+        self._sections: dict[tuple[Callable[[], Backbone], str, str], Any] = {}
         self._parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Sequence[str]) -> Loaded:
@@ -141,7 +141,7 @@ class Loader:
         """Return the configuration of the chosen files and the values of the user, without checks of types."""
         from omegaconf import OmegaConf
 
-        config = merged(_plain_schema(), combined(self.layers(choices)))
+        config = merged(_plain_schema(Backbone), combined(self.layers(choices)))
         for override in values:
             config = merged(config, nested(override.key_or_group, override.value()))
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
@@ -157,24 +157,24 @@ class Loader:
         if key not in self._files:
             layers = self.layers(choices)
             values = combined(layers)
-            kind: Any = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
+            kind: Callable[[], Backbone] = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
             interpolates = "${" in str(values)
             try:
                 if interpolates or not all(isinstance(value, dict) for value in values.values()):  # such as seed
-                    config = loading.plain(_unresolved(values, kind))
+                    config = loading.plain(_unresolved(kind, values))
                 else:
-                    sections = {name: self._section(name, value, kind) for name, value in values.items()}
+                    sections = {name: self._section(kind, name, value) for name, value in values.items()}
                     config = {**_plain_schema(kind), **sections}
             except OmegaConfBaseException as error:
-                raise _mistake(_schema(kind), layers, error) from error
-            self._files[key] = _Files(values, kind, config, interpolates)
+                raise _mistake(kind, layers, error) from error
+            self._files[key] = _Files(kind, values, config, interpolates)
         return self._files[key]
 
-    def _section(self, name: str, values: dict[str, Any], backbone: Any) -> Any:
+    def _section(self, backbone: Callable[[], Backbone], name: str, values: dict[str, Any]) -> Any:
         """Return a section of the configuration; the same values, which many cells have, are merged once."""
         from omegaconf import OmegaConf
 
-        key = name, repr(values), backbone
+        key = backbone, name, repr(values)
         if key not in self._sections:
             self._sections[key] = OmegaConf.to_container(OmegaConf.merge(_schema(backbone)[name], values))
         return self._sections[key]
@@ -202,7 +202,7 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> UserError:
+def _mistake(backbone: Callable[[], Backbone], layers: Sequence[Layer], error: Exception) -> UserError:
     """Return the message of an error of merging, with the first layer that the schema does not accept."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -210,7 +210,7 @@ def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> U
     origin = ""
     for layer in reversed(layers):
         try:
-            OmegaConf.merge(schema, layer.values)
+            OmegaConf.merge(_schema(backbone), layer.values)
         except OmegaConfBaseException as found:
             origin, error = f"{layer.origin}: ", found
     return UserError(f"{origin}{loading.mistake((), error)}")
@@ -222,7 +222,7 @@ def _with_values(files: _Files, values: Sequence[Override]) -> dict[str, Any]:
         config = copy.deepcopy(files.config)
         if all(_replace_value(config, override) for override in values):
             return config
-    unresolved = _unresolved(files.values, files.backbone)
+    unresolved = _unresolved(files.backbone, files.values)
     for override in values:
         loading.set_value(unresolved, override)
     return loading.plain(unresolved, [str(override.input_line) for override in values])

@@ -159,13 +159,6 @@ def test_an_edited_mixer_is_measured_again_and_its_record_keeps_the_code(tmp_pat
     assert len({record["key"]["hash"] for record in folder.records()}) == 2
 
 
-def test_cells_of_an_own_model_are_compared(tmp_path, forks):
-    folder = Folder(tmp_path)
-    written(tmp_path)
-    cells = ("model=mine", "model=mine model.mixer.scale=2")
-    assert "model.mixer.scale" in forks.command(folder, "diff", *cells, "--config-dir", "ideas").stdout
-
-
 @pytest.fixture
 def backbone(tmp_path):
     """Return a function that composes a cell with a backbone of the user, and the folder of the user."""
@@ -234,6 +227,13 @@ def test_a_backbone_of_the_user_trains_and_resumes(tmp_path, forks):
     assert passes == [0, 12, 12 + 1 + 9, 22 + 1 + 20]  # one pass of each run is that of the check before training
     assert records[1]["metrics"] == records[2]["metrics"]
     assert {record["config"]["backbone"]["temperature"] for record in records} == {4}
+
+
+def test_cells_of_an_own_model_are_compared(tmp_path, forks):
+    folder = Folder(tmp_path)
+    written(tmp_path)
+    cells = ("model=mine", "model=mine model.mixer.scale=2")
+    assert "model.mixer.scale" in forks.command(folder, "diff", *cells, "--config-dir", "ideas").stdout
 
 
 def test_check_prints_one_line_per_property(tmp_path, forks):
