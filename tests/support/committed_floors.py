@@ -72,7 +72,7 @@ def columns_of(cache, name, key):
 
 
 def computed(protocol, name, cache):
-    """Return the entries of a task, computed anew; raises ``UserError`` if its data is not complete."""
+    """Return the entries of a task, computed again; raises ``UserError`` if its data is not complete."""
     asked = []
 
     def record(entry, key):
