@@ -502,6 +502,21 @@ class Slicing(NamedTuple):
     label_of: NDArray[Any]
 
 
+class MinimalPairs(NamedTuple):
+    """Pairs of examples that differ in one element and in their answer.
+
+    Attributes:
+        rows: The examples, with the columns of ``Task.split``; rows 2 i and 2 i + 1 are the members of pair i. If every
+            token has a target, only targets that differ within the pair are scored.
+        slicing: What the labels are, such as ``level`` or ``distance``.
+        labels: The label of each pair, (P,).
+    """
+
+    rows: datasets.Dataset
+    slicing: str
+    labels: Slicing
+
+
 class TaskScore(NamedTuple):
     """A score that a task computed itself, such as the success rate of roll-outs.
 
@@ -619,6 +634,21 @@ class Task(ABC):
             ``majority`` and the shortcuts specific to the task, in the unit of ``spec.metric``.
         """
 
+    def rungs(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
+        """Return scores of exact procedures that stop early, such as evaluators of the first levels of a tree.
+
+        They show what a score amounts to. They are not floors: a score below a rung may be above all floors.
+
+        Args:
+            split: Name of the split.
+            length: As in ``split``.
+            variant: As in ``split``.
+
+        Returns:
+            Scores by name, in increasing order of what the procedure reads; empty if the task has none.
+        """
+        return {}
+
     def floor_rows(
         self, split: str, length: int | None = None, variant: str | None = None
     ) -> Mapping[str, NDArray[Any]]:
@@ -660,6 +690,15 @@ class Task(ABC):
             none. ``lra_bench.data.slicing`` makes them from numbers.
         """
         return {}
+
+    def minimal_pairs(self) -> MinimalPairs | None:
+        """Return pairs of examples that differ in one element and in their answer, None if the task has none.
+
+        A pair is right if all scored targets of both members are predicted correctly, so that a rule which does not
+        read the element is right about no pair. The pairs are a function of the settings of the data and are not in
+        any split.
+        """
+        return None
 
     def floors_between(
         self, split: str, spans: Sequence[tuple[int, int, int]], window: int | None = None

@@ -19,7 +19,7 @@ class BatchNorm(nn.Module):
     shifted by learned parameters. Mean and variance are computed over the tokens of all sequences, on all ranks that
     share the batch. Padding and prefix positions are normalised too, but do not enter the statistics. Evaluation uses
     running averages, which start at 0 and 1 and move by the fraction ``momentum`` after each step. Statistics are those
-    of a single forward pass, so ``check_batch`` rejects micro-batches.
+    of a single forward pass, so planning refuses micro-batches.
     """
 
     running_mean: Tensor

@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lra_bench.contracts import UserError
-
 from .batch_norm import BatchNorm, normalised
 from .canon_layer import CanonLayer
 from .experts import Experts
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer
-from .residual import PLAIN, branch_scalars
+from .residual import PLAIN, RESIDUALS
 from .scale_norm import ScaleNorm
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -25,20 +23,10 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": BatchNorm,
     "none": lambda width: nn.Identity(),
 }
-PLACES = ("pre", "post")
-
-
-def norm_layer(kind: str, width: int) -> nn.Module:
-    """Return a new norm layer of the given kind; raise ``UserError`` if the kind is unknown."""
-    if kind not in NORMS:
-        raise UserError(f"backbone.norm={kind}: must be one of {', '.join(NORMS)}")
-    return NORMS[kind](width)
 
 
 class Block(nn.Module):
     """Residual block: x + mixer, then x + feed-forward network, each with dropout and a norm.
-
-    Raises ``UserError`` if ``norm``, ``place`` or ``chunks`` is invalid.
 
     Args:
         mixer: Token mixer.
@@ -67,21 +55,17 @@ class Block(nn.Module):
         residual: str = PLAIN,
     ) -> None:
         super().__init__()
-        if place not in PLACES:
-            raise UserError(f"backbone.norm_place={place}: must be one of {', '.join(PLACES)}")
-        if chunks < 1:
-            raise UserError(f"backbone.feed_forward_chunks={chunks}: must be at least 1")
         self.pre, self.chunks = place == "pre", chunks
         self.mixer, self.feed_forward = mixer, feed_forward
-        self.mixer_norm = norm_layer(norm, width)
-        self.feed_forward_norm = None if feed_forward is None else norm_layer(norm, width)
+        self.mixer_norm = NORMS[norm](width)
+        self.feed_forward_norm = None if feed_forward is None else NORMS[norm](width)
         self.convolution = convolution
         # Set by ``add_gates``; None for residual sums.
         self.mixer_gate: nn.Module | None = None
         self.feed_forward_gate: nn.Module | None = None
         self.drop = Dropout(dropout)
-        self.mixer_scalars = branch_scalars(residual)
-        self.feed_forward_scalars = None if feed_forward is None else branch_scalars(residual)
+        self.mixer_scalars = RESIDUALS[residual]()
+        self.feed_forward_scalars = None if feed_forward is None else RESIDUALS[residual]()
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return x (B, N, E) after all branches, with the context updated by the mixer and the norms."""

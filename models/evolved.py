@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .batch_norm import normalised
-from .block import Block, norm_layer
+from .block import NORMS, Block
 from .feedforward import linear
 from .kernels.short_convolution import short_convolution
 from .mixer import Context, Mixer, Padding
-from .residual import PLAIN, Scalars, branch_scalars
+from .residual import PLAIN, RESIDUALS, Scalars
 
 WIDENING = 4
 TAPS = 9
@@ -79,8 +79,8 @@ class EvolvedBlock(Block):
     ) -> None:
         super().__init__(mixer, feed_forward, width, **options)
         kind, scalars = options["norm"], options.get("residual", PLAIN)
-        self.gate_norm, self.convolution_norm = norm_layer(kind, width), norm_layer(kind, width)
-        self.gate_scalars, self.convolution_scalars = branch_scalars(scalars), branch_scalars(scalars)
+        self.gate_norm, self.convolution_norm = NORMS[kind](width), NORMS[kind](width)
+        self.gate_scalars, self.convolution_scalars = RESIDUALS[scalars](), RESIDUALS[scalars]()
         self.gate, self.convolutions = linear(width, 2 * width), Convolutions(width, causal=causal)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:

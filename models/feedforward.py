@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from lra_bench.contracts import UserError
-
 from .kernels.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -43,16 +41,9 @@ class Gate(nn.Module):
         return gated
 
 
-def activation(name: str, option: str = "backbone.activation") -> nn.Module:
-    """Return the activation of that name; a gated one halves the number of features.
-
-    Raises ``UserError`` with the name of the ``option`` if the activation is unknown.
-    """
-    if name in GATED:
-        return Gate(GATED[name]())
-    if name not in ACTIVATIONS:
-        raise UserError(f"{option}={name}: must be one of {', '.join([*ACTIVATIONS, *GATED])}")
-    return ACTIVATIONS[name]()
+def activation(name: str) -> nn.Module:
+    """Return the activation of that name; a gated one halves the number of features."""
+    return Gate(GATED[name]()) if name in GATED else ACTIVATIONS[name]()
 
 
 def inner_width(hidden: int, kind: str) -> int:
@@ -81,7 +72,6 @@ class FeedForward(nn.Sequential):
         kind: Name of the activation, a key of ``ACTIVATIONS`` or ``GATED``.
         dropout: Dropout probability of the hidden features.
         outputs: Number of output features; by default ``width``.
-        option: Name of the option that sets ``kind``, for error messages.
     """
 
     def __init__(
@@ -91,14 +81,13 @@ class FeedForward(nn.Sequential):
         kind: str,
         dropout: float,
         outputs: int | None = None,
-        option: str = "backbone.activation",
     ) -> None:
         layers: list[nn.Module] = []
         inputs = width
         for size in [hidden] if isinstance(hidden, int) else hidden:
             inner = inner_width(size, kind)
             before = linear(inputs, 2 * inner if kind in GATED else inner)
-            layers += [before, activation(kind, option), Dropout(dropout)]
+            layers += [before, activation(kind), Dropout(dropout)]
             inputs = inner
         super().__init__(*layers, linear(inputs, outputs or width))
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import TaskSpec, UserError
 
 from .mixer import Context, Mixer, Padding
@@ -38,13 +39,9 @@ def pool_pairs(x: Tensor, context: Context) -> tuple[Tensor, Context]:
     return pooled, context.replace(padding=padding, positions=positions, grid=None)
 
 
-def check_funnel(
-    blocks: int | None, depth: int, spec: TaskSpec, causal: bool, adds_layers: bool, mixers: Iterable[type[Mixer]]
-) -> None:
-    """Raise ``UserError`` if a network cannot be divided into ``blocks`` blocks with pooling between them.
-
-    ``adds_layers`` tells whether states of different layers are added, as in reversible blocks.
-    """
+def check_funnel(options: BackboneOptions, spec: TaskSpec, causal: bool, mixers: Iterable[type[Mixer]]) -> None:
+    """Raise ``UserError`` if a network cannot be divided into ``funnel`` blocks with pooling between them."""
+    blocks, depth = options.funnel, options.depth
     if blocks is None:
         return
     option = f"backbone.funnel={blocks}"
@@ -53,7 +50,7 @@ def check_funnel(
     reasons = {
         f"{spec.name} scores every token": spec.per_token,
         "a mean of two tokens would pass on the later one in a causal model": causal,
-        "reversible blocks and mix_layers need the same length in all layers": adds_layers,
+        "reversible blocks and mix_layers need the same length in all layers": options.reversible or options.mix_layers,
     }
     for mixer in mixers:
         name = mixer.__name__

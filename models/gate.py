@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lra_bench.contracts import UserError
-
 BIAS = 2.0
 """Initial bias of the gates, which favours the residual stream."""
 
@@ -96,7 +94,7 @@ class GatedResidual(nn.Module):
 
     Parisotto et al. 2019, arXiv 1910.06764, with the norm in front of each branch (identity map reordering), where the
     ReLU keeps two linear maps from following each other. Weights are Xavier-uniform, the bias b, one number per
-    feature, begins at 2. Raises ``UserError`` if the kind is unknown.
+    feature, begins at 2.
 
     Args:
         kind: A key of ``GATES``.
@@ -105,8 +103,6 @@ class GatedResidual(nn.Module):
 
     def __init__(self, kind: str, width: int) -> None:
         super().__init__()
-        if kind not in GATES:
-            raise UserError(f"backbone.gate={kind}: must be one of {', '.join(GATES)}, or null")
         self.gate = GATES[kind](width)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:

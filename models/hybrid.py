@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lra_bench.backbone_options import Hybrid
 from lra_bench.build import load_class
 from lra_bench.contracts import Capability, UserError
 
@@ -48,13 +49,12 @@ class Layers:
             )
 
 
-def arrange(mixer: Mapping[str, Any], hybrid: Mapping[str, Any] | None, depth: int) -> Layers:
+def arrange(mixer: Mapping[str, Any], hybrid: Hybrid, depth: int) -> Layers:
     """Return the mixers of ``depth`` layers: ``mixer``, and that of ``hybrid`` in layers k, 2k, … counted from 1.
 
     Args:
         mixer: Configuration node of the mixer of the model.
-        hybrid: ``every``, the number k, None for no other mixer; and ``mixer``, the configuration node of the other
-            mixer, by default that of full softmax attention.
+        hybrid: The number k, and the configuration node of the other mixer.
         depth: Number of layers.
 
     Raises:
@@ -62,15 +62,15 @@ def arrange(mixer: Mapping[str, Any], hybrid: Mapping[str, Any] | None, depth: i
             alone.
     """
     kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
-    every = (hybrid or {}).get("every")
-    if hybrid is None or every is None:
+    every = hybrid.every
+    if every is None:
         return Layers((mixer,) * depth, ("model.mixer",) * depth, (kind,) * depth)
     if not 2 <= every <= depth:
         raise UserError(
             f"backbone.hybrid.every={every}: must be at least 2 and at most the number of layers, "
             f"backbone.depth={depth}"
         )
-    other = hybrid.get("mixer") or FULL_ATTENTION
+    other = hybrid.mixer or FULL_ATTENTION
     other_kind = load_class(str(other.get("_target_")), Mixer, OPTION)
     if other_kind.spec.carries or other_kind.prefix_rows is not Mixer.prefix_rows:
         raise UserError(

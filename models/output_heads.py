@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from lra_bench.backbone_options import OutputHead
 from lra_bench.contracts import TaskSpec, UserError
 
 from .clusters import AdaptiveSoftmax
 from .feedforward import linear
 from .token_embedding import EmbeddingTable
-
-KINDS = ("softmax", "adaptive", "mixture")
 
 
 class MixtureOfSoftmaxes(nn.Module):
@@ -33,8 +31,6 @@ class MixtureOfSoftmaxes(nn.Module):
 
     def __init__(self, width: int, classes: int, components: int) -> None:
         super().__init__()
-        if components < 1:
-            raise UserError(f"backbone.output.components={components}: must be at least 1")
         self.weights, self.maps = linear(width, components, bias=False), linear(width, components * width)
         self.classes = linear(width, classes)
 
@@ -67,7 +63,7 @@ class TiedOutput(nn.Module):
 def output_layers(
     spec: TaskSpec,
     width: int,
-    output: Mapping[str, Any] | None,
+    output: OutputHead,
     embedding: nn.Module | None,
     order: Sequence[int] | None,
 ) -> nn.Module | None:
@@ -83,10 +79,7 @@ def output_layers(
     Raises:
         UserError: If the options do not suit the task or each other.
     """
-    options = {"kind": "softmax", **(output or {})}
-    kind = options["kind"]
-    if kind not in KINDS:
-        raise UserError(f"backbone.output.kind={kind}: must be one of {', '.join(KINDS)}")
+    kind = output.kind
     if embedding is not None:
         if kind != "softmax":
             raise UserError(f"backbone.embedding.tied=true: is not used with backbone.output.kind={kind}")
@@ -99,5 +92,5 @@ def output_layers(
     if not spec.per_token:
         raise UserError(f"backbone.output.kind={kind}: {spec.name} does not score every token; leave it out")
     if kind == "mixture":
-        return MixtureOfSoftmaxes(width, spec.classes, options["components"])
-    return AdaptiveSoftmax(width, spec.classes, options["cutoffs"], options["factor"], order)
+        return MixtureOfSoftmaxes(width, spec.classes, output.components)
+    return AdaptiveSoftmax(width, spec.classes, output.cutoffs, output.factor, order)

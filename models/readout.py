@@ -12,7 +12,6 @@ from lra_bench.contracts import TaskSpec
 from .feedforward import FeedForward, linear
 from .mixer import Padding
 
-POOLINGS = ("mean", "cls", "first", "last")
 PAIR_FEATURES = {"nli": 4, "concatenation": 2}
 """Ways to combine the vectors of two documents, with the input width of the head in multiples of E."""
 
@@ -26,7 +25,7 @@ def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
 
     Args:
         x: Hidden states (B, N, E).
-        how: One of ``POOLINGS``.
+        how: One of these names.
         prefix: Number of leading positions that are not tokens.
         padding: Padding of the batch; None for none.
     """
@@ -84,7 +83,6 @@ class Head(nn.Module):
                 activation,
                 dropout,
                 spec.classes,
-                "backbone.readout_activation",
             )
         )
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from lra_bench.backbone_options import BlockOptions
 from lra_bench.contracts import UserError
 
 from .feedforward import FeedForward
@@ -79,21 +80,15 @@ class Fixup(Scalars):
 RESIDUALS: Mapping[str, type[Scalars]] = {PLAIN: Scalars, "rezero": ReZero, "fixup": Fixup}
 
 
-def branch_scalars(kind: str) -> Scalars:
-    """Return new scalars of the given kind for one branch; raise ``UserError`` if the kind is unknown."""
-    if kind not in RESIDUALS:
-        raise UserError(f"backbone.residual={kind}: must be one of {', '.join(RESIDUALS)}")
-    return RESIDUALS[kind]()
-
-
-def check_residual(kind: str, norm: str, norm_place: str, mixers: Iterable[type[Mixer]]) -> None:
-    """Raise ``UserError`` if blocks with these norms and mixers do not support the residual branches ``kind``."""
+def check_residual(options: BlockOptions, mixers: Iterable[type[Mixer]]) -> None:
+    """Raise ``UserError`` if blocks with these norms and mixers do not support the chosen residual branches."""
+    kind = options.residual
     if kind == PLAIN:
         return
     option = f"backbone.residual={kind}"
-    if kind == "fixup" and norm != "none":
+    if kind == "fixup" and options.norm != "none":
         raise UserError(f"{option}: replaces the norms; set backbone.norm=none")
-    if norm_place != "pre":
+    if options.norm_place != "pre":
         raise UserError(f"{option}: the sum is not normalised; set backbone.norm_place=pre")
     for mixer in mixers:
         if mixer.spec.block == "self_contained":

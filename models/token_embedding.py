@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lra_bench.backbone_options import EmbeddingOptions
 from lra_bench.contracts import TaskSpec, UserError
 
 from .clusters import AdaptiveEmbedding
@@ -55,28 +55,14 @@ class FactorisedEmbedding(nn.Module):
         return F.embedding(tokens, self.vectors) @ self.projection
 
 
-def token_embedding(
-    spec: TaskSpec,
-    width: int,
-    scale: float,
-    options: Mapping[str, Any] | None,
-    order: Sequence[int] | None = None,
-) -> nn.Module:
-    """Return the input embedding that the options ``backbone.embedding`` select.
+def token_embedding(spec: TaskSpec, width: int, options: EmbeddingOptions) -> nn.Module:
+    """Return the input embedding of ``width`` features that the options select.
 
-    Args:
-        spec: Specification of the task.
-        width: Number of features E.
-        scale: Standard deviation of the initial embeddings.
-        options: ``rank`` of a ``FactorisedEmbedding``; ``cutoffs`` and ``factor`` of an ``AdaptiveEmbedding``; whether
-            the output head is ``tied``.
-        order: Token ids by frequency.
-
-    Raises:
-        UserError: If the task has no tokens or two embeddings are selected.
+    Raises ``UserError`` if the task has no tokens or two embeddings are selected.
     """
-    rank, cutoffs, tied = ((options or {}).get(name) for name in ("rank", "cutoffs", "tied"))
-    if rank is None and cutoffs is None and not tied:
+    chosen, scale = options.embedding, options.embedding_scale
+    rank, cutoffs = chosen.rank, chosen.cutoffs
+    if rank is None and cutoffs is None and not chosen.tied:
         return embedding(spec, width, scale)
     if spec.vocabulary_size is None:
         raise UserError(f"backbone.embedding: {spec.name} has values instead of tokens; leave it out")
@@ -85,8 +71,7 @@ def token_embedding(
     if rank is not None:
         return FactorisedEmbedding(spec.vocabulary_size, width, rank, scale)
     if cutoffs is not None:
-        assert options is not None
-        return AdaptiveEmbedding(spec.vocabulary_size, width, cutoffs, options["factor"], scale, order)
+        return AdaptiveEmbedding(spec.vocabulary_size, width, cutoffs, chosen.factor, scale, options.token_order)
     table = TokenEmbedding(spec.vocabulary_size, width)
     nn.init.normal_(table.weight, std=scale)
     return table

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .synthetic.floors import Rule
+    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
@@ -119,6 +120,13 @@ class CopyTask(SyntheticTask):
         length = block.tokens.shape[1]
         scored = int((block.targets != NOT_SCORED).sum())
         return {"distance": np.full(scored, length - self._copied(length))}
+
+    def decisive(self, block: Block) -> Decisive:
+        """Return the symbols before the separator."""
+        from .synthetic.drawing import FIRST_COPIED
+        from .synthetic.pairs import Decisive
+
+        return Decisive(block.tokens >= FIRST_COPIED, FIRST_COPIED, self.symbols)
 
     def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .synthetic.floors import Rule
+    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
@@ -115,6 +116,16 @@ class NeedleTask(SyntheticTask):
         from .synthetic.sources import distance_after_first
 
         return {"distance": distance_after_first(block)}
+
+    def decisive(self, block: Block) -> Decisive:
+        """Return the symbol after the queried marker."""
+        import numpy as np
+
+        from .synthetic.pairs import Decisive
+
+        where = np.zeros(block.tokens.shape, dtype=bool)
+        where[:, 1:-1] = block.tokens[:, :-2] == block.tokens[:, -1:]
+        return Decisive(where, self._first_symbol, self.symbols)
 
     def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol`` and, with several needles, ``symbol_behind_a_marker``."""

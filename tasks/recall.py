@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .synthetic.floors import Rule
+    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
@@ -180,6 +181,14 @@ class RecallTask(SyntheticTask):
         pairs = (block.tokens >= FIRST_KEY + self.half).sum(axis=1)  # values occur in pairs only
         scored = (block.targets != NOT_SCORED).sum(axis=1)
         return {"pairs": np.repeat(pairs, scored), "distance": distance_after_first(block)}
+
+    def decisive(self, block: Block) -> Decisive:
+        """Return the values, of which examples with all values have no other one."""
+        from .synthetic.drawing import FIRST_KEY
+        from .synthetic.pairs import Decisive
+
+        first = FIRST_KEY + self.half
+        return Decisive(block.tokens >= first, first, self.half)
 
     def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``value_shown``: a random value of the example, with an accuracy of 1 / P for P pairs."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .synthetic.floors import Rule
+    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
@@ -103,6 +104,13 @@ class SelectiveCopyTask(SyntheticTask):
         targets = np.full(tokens.shape, NOT_SCORED)
         targets[valid, separator + 1 :] = front[valid][shown[valid]].reshape(-1, self.copied) - FIRST_COPIED
         return Block(tokens, targets), valid
+
+    def decisive(self, block: Block) -> Decisive:
+        """Return the symbols before the separator."""
+        from .synthetic.drawing import FIRST_COPIED
+        from .synthetic.pairs import Decisive
+
+        return Decisive(block.tokens >= FIRST_COPIED, FIRST_COPIED, self.symbols)
 
     def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""

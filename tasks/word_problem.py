@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .synthetic.floors import Rule
+    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
@@ -154,6 +155,17 @@ class WordProblemTask(SyntheticTask):
         scored = (block.targets != NOT_SCORED).sum(axis=1)
         valid &= (block.targets[:, 0] == NOT_SCORED) | (scored >= self.shortest)
         return Block(block.tokens, np.where(np.arange(targets.shape[1]) < scored[:, None], targets, NOT_SCORED)), valid
+
+    def decisive(self, block: Block) -> Decisive:
+        """Return the elements before the first position that is scored in the test split."""
+        import numpy as np
+
+        from .synthetic.drawing import FIRST_ELEMENT
+        from .synthetic.pairs import Decisive
+
+        first_scored = min(self.scored_from, block.tokens.shape[1] - 1)
+        where = np.broadcast_to(np.arange(block.tokens.shape[1]) < first_scored, block.tokens.shape)
+        return Decisive(where, FIRST_ELEMENT, self.spec.classes)
 
     def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the rules ``last_element``, the element at the position itself, and ``abelian_quotient``."""

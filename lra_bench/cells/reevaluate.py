@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict, options_from
+from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import attempt_now, joined, section
@@ -61,8 +62,8 @@ def reevaluate(
         hardware: An option of the group ``hardware``. Default: the hardware options of the record.
         config_dir: Folder of additional configuration and classes.
         write: Whether to add the points to the record. They are written as a new attempt in one step after all are
-            measured, and the record's W&B run is updated. A record without slices gets them if the training length is
-            evaluated.
+            measured, and the record's W&B run is updated. A record without slices or minimal pairs gets them if the
+            training length is evaluated.
         trusted: Packages whose classes the record may name.
 
     Returns:
@@ -74,6 +75,7 @@ def reevaluate(
     """
     from lra_bench.evaluation.extrapolation import extrapolate
     from lra_bench.evaluation.knobs import select_knobs
+    from lra_bench.evaluation.minimal_pairs import score_pairs
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
     from lra_bench.tracking.tracker import update
@@ -91,10 +93,11 @@ def reevaluate(
             raise UserError(
                 f"{path}: has status {record.status}, so it has no tested weights; run {record.command} first"
             )
-        config = _config(record, hardware, config_dir)
-        machine = resolve(single_process(config.hardware))
-        machine.apply()
         with recorded_classes(path, config_dir, trusted):
+            config = _config(record, hardware, config_dir)
+            check_hardware(single_process(config.hardware))
+            machine = resolve(single_process(config.hardware))
+            machine.apply()
             task, model = _restored(record, config, checkpoints, machine)
         selected_knobs = select_knobs(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         request = _request(record, task, lengths, selected_knobs)
@@ -109,6 +112,8 @@ def reevaluate(
         if write:
             if not record.slices:
                 record.slices = _slices(task, found, number)
+            if record.minimal_pairs is None and task.spec.train_length in request.lengths:
+                record.minimal_pairs = score_pairs(model, task, machine, options.evaluation_batch_size, number)
             _join(record, after, found, number)
             update(record)
     return after, _new_points(after, found.points)

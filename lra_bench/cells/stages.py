@@ -24,6 +24,7 @@ from lra_bench.data.windows import cut_all
 from lra_bench.evaluation.budgets import evaluate_depths
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
 from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths
+from lra_bench.evaluation.minimal_pairs import score_pairs
 from lra_bench.evaluation.slices import slice_scores
 from lra_bench.evaluation.task_score import interval_of_task, parts_of_task, score_of_task
 from lra_bench.profiling.flops import forward_flops
@@ -143,6 +144,7 @@ class Stages:
             "repeats": self._repeats(task, provenance.checksums),
         }
         self.record.floors = dict(task.floors("test"))
+        self.record.rungs = dict(task.rungs("test"))
         self.validation_floor = _validation_floor(task, rows["validation"], self.config.train.validation_tokens)
         return task, rows
 
@@ -238,6 +240,7 @@ class Stages:
             scored = {task.spec.metric: own.score, "n": own.n, "low": low, "high": high}
             self.record.metrics["test"] = {**self.record.metrics["test"], **scored}  # type: ignore[typeddict-item]
             self.record.slices = parts_of_task(own, task.spec, self.record.attempt)
+        self.record.minimal_pairs = score_pairs(model, task, self.hardware, batch_size, self.record.attempt)
         assert self.record.training is not None
         # Other codebases have tested weights other than the best. A change of 0 shows that the best ones were loaded.
         change = selected_value(validation, task.spec) - fit.state.best_value

@@ -135,6 +135,7 @@ def _accelerator(planned: Any, rerun: str) -> str:
 
 def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, config_dir: Path | None) -> None:
     """Print a table of the cells, after the trials that they need, and the estimated cost of those that must run."""
+    from lra_bench.config.import_path import importable
     from lra_bench.grid.changes import changed_since
     from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.search import all_trials, trials_to_add
@@ -145,15 +146,12 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
     to_run = [each for each in planned if must_run(each, rerun)]
     estimated = estimates(to_run, root, boards)
     costs = dict(zip((each.cell.key for each in to_run), estimated, strict=True))
+    with importable(config_dir):
+        reasons = [each.reason or changed_since(each.cell, root, config_dir) for each in planned]
     print_table(
         [
-            {
-                "cell": str(each.cell.key),
-                "status": each.status,
-                "cost": costs.get(each.cell.key),
-                "reason": each.reason or changed_since(each.cell, root, config_dir),
-            }
-            for each in planned
+            {"cell": str(each.cell.key), "status": each.status, "cost": costs.get(each.cell.key), "reason": reason}
+            for each, reason in zip(planned, reasons, strict=True)
         ]
     )
     if to_run:

@@ -223,12 +223,14 @@ def diff(
 
     They are those that the key of a cell covers: options, defaults in code, revisions of classes, digests of code.
     """
+    from lra_bench.config.import_path import importable
     from lra_bench.grid.changes import Side, differences
     from lra_bench.records.reference import reference_root
 
     folders = root_of(results), reference_root(reference), config_dir
-    a = Side.of(first, *folders)
-    rows = differences(a, Side.of(second or a.command, *folders))
+    with importable(config_dir):
+        a = Side.of(first, *folders)
+        rows = differences(a, Side.of(second or a.command, *folders))
     if as_json:
         print_json(rows)
     elif rows:
@@ -264,8 +266,8 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
     flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
     if flag is None or command is None or command.name not in ("bench", "profile"):
         return ""
-    from lra_bench.config.compose import option_names
     from lra_bench.config.hints import override_for_flag
+    from lra_bench.config.validation import option_names
 
     if suggestion := override_for_flag(flag, arguments, option_names()):
         return f"No such option: {flag}; write {suggestion}"

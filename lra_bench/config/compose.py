@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lra_bench.build import suggest
-from lra_bench.contracts import UserError
-
-from .groups import GROUPS, PACKAGE, listing, option_files
-from .hints import OTHER_NAMES, check_bare_words, suggest_options
+from .groups import PACKAGE
 from .hybrid import hybrid_mixer
 from .layers import Loader
-from .loading import EMPTY, quoted, register_folders
-from .protocols import FORMER_FOLDERS, PAGE
-from .schema import CellConfig, added_keys
+from .loading import EMPTY, register_folders
+from .schema import CellConfig, added_keys, own_options
 from .serialization import from_dict
-from .task_groups import ALL, group_names
-
-OPEN_GROUPS = ("task", "model", "position")
-"""Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
+from .validation import check_model_file, check_override
 
 PROTOCOL_SECTIONS = ("task", "backbone", "train", "search")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
@@ -35,14 +25,8 @@ FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
 Missing data changes the fingerprint of the task, which already separates the rankings.
 """
 
-ESCAPED = r"\${"
-"""How OmegaConf writes the characters that begin an interpolation."""
-
-PATHS = ("task.source",)
-"""Options whose values are paths, with any characters; they are no lists of values."""
-
 VARIANT_SECTIONS = ("model", "position")
-VARIANT_KEYS = ("backbone.causal", *added_keys())
+VARIANT_KEYS = ("backbone.causal", "backbone._target_", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 
@@ -66,70 +50,6 @@ class Composed:
     differences: dict[str, Any]
     modified: tuple[str, ...]
     missing: str = ""
-
-
-@cache
-def _schema_keys() -> frozenset[str]:
-    """Return the dotted names of all sections and options of ``CellConfig``."""
-
-    def walk(node: Any, before: str) -> Iterator[str]:
-        for entry in fields(node):
-            name, value = f"{before}{entry.name}", getattr(node, entry.name)
-            yield name
-            if is_dataclass(value):
-                yield from walk(value, f"{name}.")
-
-    return frozenset(walk(CellConfig(), ""))
-
-
-def option_names() -> frozenset[str]:
-    """Return the names of all groups and of all options that do not belong to a single task, model or position."""
-    return _schema_keys() | set(GROUPS)
-
-
-def check_override(override: str, config_dir: Path | None) -> str:
-    """Check an override of the user and return it in the form that Hydra requires.
-
-    Raises ``UserError`` with a suggestion if the option or the option file does not exist.
-    """
-    check_bare_words([override], config_dir)
-    key, _, value = override.partition("=")
-    option = key.lstrip("+~")
-    if override.startswith("~"):
-        raise UserError(f"{override}: options cannot be removed; set {option}=…, or {option}=null if it has no value")
-    section, _, inner = option.partition(".")
-    if option in FORMER_FOLDERS:
-        raise UserError(
-            f"{override}: its values are in the section {FORMER_FOLDERS[option]} of the protocol; choose protocol=… or "
-            f"set single options, such as train.steps=… ({PAGE})"
-        )
-    if option in GROUPS:
-        known = option_files(option, config_dir)
-        for name in value.split(","):
-            if name and name not in known:
-                suggested = {*known, *(group_names(config_dir) if option == "task" else ())}
-                other = OTHER_NAMES.get(name) or re.sub(r"-v\d+$", "", name)
-                hint = suggest(name, suggested, listing(option))
-                if other in (*known, ALL) and other != name:
-                    hint = f"; write {option}={other}"
-                raise UserError(f"{option}={name}: there is no such {option}{hint}")
-        return override
-    if section in OPEN_GROUPS and inner:
-        if option in PATHS and value != "null" and not (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
-            override = f"{key}={quoted(value.replace('${', ESCAPED))}"
-        # Hydra rejects options that no file sets, unless they have a prefix such as ++ (add or replace).
-        return override if key != option else f"++{override}"
-    if option not in _schema_keys():
-        if suggestion := suggest_options(option, value, option_names()):
-            raise UserError(f"{option}: there is no such option; did you mean {suggestion}?")
-        raise UserError(f"{option}: there is no such option{_nearest(option, option_names())}")
-    return override
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return the suggestion for an unknown option, from the options of its section if there are any."""
-    siblings = {key for key in known if key.rpartition(".")[0] == name.rpartition(".")[0]}
-    return suggest(name, siblings or set(known))
 
 
 @contextmanager
@@ -167,34 +87,22 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     config, changed = loaded.config, _changed(loaded.files, loaded.config)
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
-    _check_model_file(cell_config.model, loaded.choices["model"], config_dir)
+    check_model_file(cell_config.model, loaded.choices["model"], config_dir)
+    own = {f"backbone.{name}" for name in own_options(cell_config.backbone)}
+    differences = {
+        key: value
+        for key, value in changed.items()
+        if key.partition(".")[0] in VARIANT_SECTIONS or key in VARIANT_KEYS or ".".join(key.split(".")[:2]) in own
+    }
+    kept = {*FREE_KEYS, *differences}
     return Composed(
         config=cell_config,
         choices=loaded.choices,
         overrides=tuple(overrides),
-        differences={
-            key: value
-            for key, value in changed.items()
-            if key.partition(".")[0] in VARIANT_SECTIONS or key in VARIANT_KEYS
-        },
-        modified=tuple(
-            key
-            for key in changed
-            if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in (*FREE_KEYS, *VARIANT_KEYS)
-        ),
+        differences=differences,
+        modified=tuple(key for key in changed if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in kept),
         missing=loaded.missing,
     )
-
-
-def _check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
-    """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, lacks a part."""
-    file = option_files("model", config_dir)[name]
-    if isinstance(node.get("model"), Mapping):
-        raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
-    if not node.get("mixer") and not node.get("network"):
-        raise UserError(f"model={name}: {file} defines neither model.mixer nor model.network")
-    if not node.get("label"):
-        raise UserError(f"model={name}: {file} has no label; write `label: …`, the name in tables, under `model:`")
 
 
 def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

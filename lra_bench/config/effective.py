@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lra_bench.build import check_trusted, default_options, load_class
+from lra_bench.contracts import Capability, UserError
 
-from .static_classes import Sources, Stamp, StaticClass, Unreadable, stamp
-
-REVISION = "revision"
-"""Class attribute: number that is raised when the class computes something else from the same arguments."""
-
-NAMED_CLASSES = "named_classes"
-"""Class attribute: for each option that selects a class by name, the dotted paths of the classes by name."""
-
-NOT_DECAYED = "not_decayed"
-"""Class attribute: names of parameters without weight decay, see ``training.optimizer.parameter_groups``."""
+from .sources import MANIFEST, edited_modules, manifest, targets
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What the code of a class contributes to the hash of a cell.
+    """What planning needs of a class, as values of JSON.
 
     Attributes:
         defaults: Default of each constructor argument that has one, those passed on to base classes included.
-        revisions: Each ``revision`` above 1 that the class or one of its bases sets, in method resolution order.
-        named: For each option that selects a class by name, the dotted paths of the classes by name.
-        not_decayed: Names of the parameters without weight decay.
+        revisions: Each ``revision`` above 1 that the class or one of its bases sets, in method resolution order. It is
+            raised when the class computes something else from the same arguments.
+        named_classes: For each option that selects a class by name, the dotted paths of the classes by name.
+        not_decayed: Names of the parameters without weight decay, see ``training.optimizer.parameter_groups``.
+        spec: Capabilities of a mixer, family and source of a depth controller; None for other classes.
+        capability: Capabilities of a network, None if it declares none.
+        hooks: Names of the hooks of a position, None for other classes.
     """
 
-    defaults: Mapping[str, Any]
-    revisions: Sequence[Any]
-    named: Mapping[str, Mapping[str, str]]
-    not_decayed: Sequence[str]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    revisions: Sequence[int] = field(default_factory=list)
+    named_classes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    not_decayed: Sequence[str] = field(default_factory=list)
+    spec: Mapping[str, Any] | None = None
+    capability: Mapping[str, Any] | None = None
+    hooks: Sequence[str] | None = None
 
 
 def effective(node: Any, option: str, decays: bool = False) -> Any:
@@ -57,17 +52,17 @@ def effective(node: Any, option: str, decays: bool = False) -> Any:
         The completed copy.
 
     Raises:
-        UserError: If a class can be neither parsed nor imported.
+        UserError: If a class cannot be imported.
     """
     if isinstance(node, Mapping):
         values = {str(name): value for name, value in node.items()}
         if target := values.get("_target_"):
-            found = declared(str(target), option)
-            values = {**found.defaults, **values, "_revisions_": found.revisions}
-            values |= {name: _selected(values.get(name), known) for name, known in found.named.items()}
-            if decays and found.not_decayed:
-                values["_not_decayed_"] = found.not_decayed
-        return {name: effective(value, f"{option}.{name}", decays) for name, value in values.items()}
+            of_target = declared(str(target), option)
+            values = {**of_target.defaults, **values, "_revisions_": of_target.revisions}
+            values |= {name: _selected(values.get(name), choices) for name, choices in of_target.named_classes.items()}
+            if decays and of_target.not_decayed:
+                values["_not_decayed_"] = of_target.not_decayed
+        return {name: effective(value, f"{option}.{name}".removeprefix("."), decays) for name, value in values.items()}
     if isinstance(node, list | tuple):
         return [effective(entry, option, decays) for entry in node]
     if isinstance(node, float) and node.is_integer():
@@ -79,22 +74,21 @@ def effective(node: Any, option: str, decays: bool = False) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _selected(given: Any, known: Mapping[str, str]) -> Any:
-    """Return the value of an option that selects classes by name, with ``_target_`` in place of known names."""
+def _selected(given: Any, classes: Mapping[str, str]) -> Any:
+    """Return the value of an option that selects classes by name, with ``_target_`` in place of their names."""
     if isinstance(given, list | tuple):
-        return [_selected(each, known) for each in given]
+        return [_selected(each, classes) for each in given]
     options = {"name": given} if isinstance(given, str) else given
-    if not isinstance(options, Mapping) or "_target_" in options or str(options.get("name")) not in known:
+    if not isinstance(options, Mapping) or "_target_" in options or str(options.get("name")) not in classes:
         return given
-    return {"_target_": known[str(options["name"])], **{key: each for key, each in options.items() if key != "name"}}
-
-
-_known: dict[tuple[str, tuple[str, ...]], tuple[dict[Path, Stamp], Declared]] = {}
-"""Declarations with the stamps of the files that they were read from, by class and import path."""
+    return {"_target_": classes[str(options["name"])], **{key: each for key, each in options.items() if key != "name"}}
 
 
 def declared(target: str, option: str) -> Declared:
-    """Return what a class declares: read from its source code if possible, otherwise from the imported class.
+    """Return what a class declares: from the manifest, or from the imported class.
+
+    Classes that the manifest does not contain are imported, and so are classes of lra-bench whose module, or one that
+    it imports, was edited.
 
     Args:
         target: Dotted path of the class.
@@ -107,61 +101,34 @@ def declared(target: str, option: str) -> Declared:
         UserError: If the class cannot be imported, or ``build.classes_of`` does not allow it.
     """
     check_trusted(target)
-    place = target, tuple(sys.path)
-    sources = Sources()
-    try:
-        if place not in _known or any(stamp(file) != known for file, known in _known[place][0].items()):
-            found = _read(sources.ancestry(target))
-            _known[place] = sources.files, found
-    except Unreadable:
-        _known[place] = {}, _imported(load_class(target, object, option))
-    return _known[place][1]
+    stored = manifest()["classes"].get(target)
+    if stored is None or edited_modules({"_target_": target}):
+        return of_class(load_class(target, object, option))
+    return Declared(**stored)
 
 
-def _read(classes: Sequence[StaticClass]) -> Declared:
-    """Return the declaration of the first of ``classes``, which are in method resolution order.
-
-    Raises ``Unreadable`` if it cannot be determined from source code.
-    """
-    parameters: dict[str, Any] = {}
-    for each in classes:
-        if (arguments := each.constructor()) is None:
-            continue
-        own = {
-            name: default if default is inspect.Parameter.empty else each.value(default)
-            for name, default in _parameters(arguments)
-        }
-        parameters = {**own, **parameters}
-        if arguments.kwarg is None:
-            break
-    revisions = [each.value(assigned) for each in classes if (assigned := each.assigned(REVISION)) is not None]
-    named, not_decayed = (
-        [each.value(assigned) for each in classes if (assigned := each.assigned(attribute)) is not None]
-        for attribute in (NAMED_CLASSES, NOT_DECAYED)
-    )
+def of_class(cls: type) -> Declared:
+    """Return what an imported class declares."""
+    capabilities = {name: getattr(cls, name, None) for name in ("spec", "capability")}
+    hooks = getattr(cls, "hooks", None)
     return Declared(
-        {name: default for name, default in parameters.items() if default is not inspect.Parameter.empty},
-        [revision for revision in revisions if revision != 1],
-        named[0] if named else {},
-        not_decayed[0] if not_decayed else [],
+        defaults=effective(default_options(cls), ""),
+        revisions=[revision for base in cls.__mro__ if (revision := vars(base).get("revision", 1)) != 1],
+        named_classes=effective(getattr(cls, "named_classes", {}), ""),
+        not_decayed=list(getattr(cls, "not_decayed", ())),
+        hooks=sorted(hooks) if isinstance(hooks, frozenset) else None,
+        **{name: each.as_dict() if isinstance(each, Capability) else None for name, each in capabilities.items()},
     )
 
 
-def _parameters(arguments: ast.arguments) -> Iterator[tuple[str, Any]]:
-    """Yield name and default of each parameter that can be passed by name, except ``self``.
+def check_manifest(node: Any) -> None:
+    """Import the classes that a part of a configuration names, and compare them with the manifest.
 
-    The default is an expression, or ``inspect.Parameter.empty`` if there is none.
+    Raises ``UserError`` if the manifest describes another version of a class, so that the key of the cell is wrong.
     """
-    positional = [*arguments.posonlyargs, *arguments.args]
-    defaults = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults]
-    pairs = [*zip(positional, defaults, strict=True)][max(1, len(arguments.posonlyargs)) :]
-    for argument, default in (*pairs, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
-        yield argument.arg, inspect.Parameter.empty if default is None else default
-
-
-def _imported(found: type) -> Declared:
-    """Return the declaration of an imported class."""
-    revisions = [vars(base)[REVISION] for base in found.__mro__ if vars(base).get(REVISION, 1) != 1]
-    return Declared(
-        default_options(found), revisions, getattr(found, NAMED_CLASSES, {}), getattr(found, NOT_DECAYED, [])
-    )
+    for target in targets(effective(node, "")):
+        if declared(target, "") != of_class(load_class(target, object, "")):
+            raise UserError(
+                f"{target}: {MANIFEST} does not describe this class; install lra-bench again, or run "
+                "`python -m tests.support.manifest` in a checkout"
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
@@ -72,6 +73,6 @@ def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
         file.stem: file
         for folder in (root / group for root in roots(config_dir))
         if folder.is_dir()
-        for file in sorted(folder.glob("*.yaml"))
+        for file in sorted(folder.glob("*.yaml"), key=attrgetter("name"))
         if not file.stem.startswith("_")
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict
 from typing import Any
 
@@ -38,6 +40,28 @@ OFF: dict[tuple[str, str], Any] = {
 that cells of earlier records keep their keys."""
 
 
+def earlier_revisions(node: Any) -> Iterator[tuple[str, Any]]:
+    """Yield ``node`` (see ``covered``) with each earlier revision of one of its classes, after a description of it.
+
+    The description contains the name of the class and both revisions: ``LRU 1 → 2``.
+    """
+    for key, value in node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ():
+        changes = _earlier(node, value) if key == "_revisions_" else earlier_revisions(value)
+        for description, changed in changes:
+            copied = copy(node)
+            copied[key] = changed
+            yield description, copied
+
+
+def _earlier(node: Mapping[str, Any], revisions: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
+    """Yield the revisions of a class and its bases with an earlier one of them; revision 1 is left out."""
+    name = str(node["_target_"]).rpartition(".")[2]
+    for index, present in enumerate(revisions):
+        for earlier in range(present - 1, 0, -1):
+            kept = [earlier] if earlier > 1 else []
+            yield f"{name} {earlier} → {present}", [*revisions[:index], *kept, *revisions[index + 1 :]]
+
+
 def config_hash(config: CellConfig, fingerprint: str) -> str:
     """Return eight hexadecimal digits of a hash of everything that determines the results of a cell.
 
@@ -47,11 +71,14 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     ``fingerprint``, the fingerprint of the task's data. If weight decay applies to a part of the parameters, it also
     covers the names of parameters to which these classes do not apply it. Seed, labels, paths, tracker, launcher and
     hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the
-    learning rate. Raises ``UserError`` if a class can be neither parsed nor imported.
+    learning rate. Raises ``UserError`` if a class cannot be imported.
     """
-    text = json.dumps(
-        [HASH_VERSION, TRAINING_REVISION, covered(config), fingerprint], sort_keys=True, separators=(",", ":")
-    )
+    return digest(covered(config), fingerprint)
+
+
+def digest(covered: Mapping[str, Any], fingerprint: str) -> str:
+    """Return the hash of a cell from what it covers, see ``covered``, and the fingerprint of the task's data."""
+    text = json.dumps([HASH_VERSION, TRAINING_REVISION, covered, fingerprint], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

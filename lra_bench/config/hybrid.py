@@ -1,9 +1,8 @@
-"""The option ``backbone.hybrid``: find the mixer that it names, and check that the model contains mixers."""
+"""The option ``backbone.hybrid``: the mixer that it names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .groups import listing, option_files
-from .schema import Backbone, CellConfig, added_keys
 
 OPTION, FULL_ATTENTION = "backbone.hybrid.mixer", "transformer"
 
@@ -62,20 +60,3 @@ def _mixer_node(name: str, config_dir: Path | None) -> dict[str, Any]:
     if not model.get("mixer"):
         raise UserError(f"{OPTION}={name}: is a whole network without a mixer; choose another model")
     return dict(model["mixer"])
-
-
-def refuses_network(config: CellConfig) -> str | None:
-    """Return why a whole network does not support the options of the layers around a mixer, None if it does."""
-    if not config.model.get("network"):
-        return None
-    given = [f"{key}={value}" for key in added_keys() if (value := attrgetter(key)(config)) != _default(key)]
-    if config.model.get("controller"):
-        given.insert(0, "model.controller")
-    if not given:
-        return None
-    name = str(config.model["network"].get("_target_")).rpartition(".")[2]
-    return f"{given[0]}: {name} is a whole network without layers around a mixer; leave it out or choose another model"
-
-
-def _default(key: str) -> Any:
-    return attrgetter(key.removeprefix("backbone."))(Backbone())

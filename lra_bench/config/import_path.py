@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +15,21 @@ from lra_bench.contracts import UserError
 def importable(folder: Path | None) -> Iterator[None]:
     """Add the folder to the import path inside the context; do nothing if it is None.
 
-    Raises ``UserError`` if the folder does not exist.
+    Its modules are forgotten afterwards, so that edited ones are imported again in the next context. Raises
+    ``UserError`` if the folder does not exist.
     """
     if folder is None:
         yield
         return
     if not folder.is_dir():
         raise UserError(f"--config-dir {folder}: there is no such folder")
-    sys.path.append(str(folder.resolve()))  # last, so that its modules do not hide those of libraries
+    path = str(folder.resolve())
+    sys.path.append(path)  # last, so that its modules do not hide those of libraries
     try:
         yield
     finally:
-        sys.path.remove(str(folder.resolve()))
+        sys.path.remove(path)
+        if path not in sys.path:
+            for name, module in list(sys.modules.items()):
+                if (getattr(module, "__file__", None) or "").startswith(f"{path}{os.sep}"):
+                    del sys.modules[name]

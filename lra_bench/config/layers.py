@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,8 @@ from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
 from .protocols import Layer, Protocol, combined, merged
-from .schema import CellConfig
+from .schema import Backbone, CellConfig, extended_backbone
+from .validation import check_name
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -41,10 +42,18 @@ class Loaded:
 
 @dataclass
 class _Files:
-    """The configuration of the chosen files; ``plain`` has its interpolations resolved."""
+    """The values of the chosen files.
 
-    unresolved: DictConfig
-    plain: dict[str, Any]
+    Attributes:
+        values: The values.
+        backbone: Class of the section ``backbone``.
+        config: The configuration with these values, with interpolations resolved.
+        interpolates: Whether there are interpolations, which can refer to values of the user.
+    """
+
+    values: dict[str, Any]
+    backbone: Any
+    config: dict[str, Any]
     interpolates: bool
 
 
@@ -52,6 +61,29 @@ class _Files:
 def defaults() -> dict[str, Any]:
     """Return the content of ``conf/config.yaml``."""
     return dict(yaml_files.read(roots(None)[0] / "config.yaml", "lra-bench")[0])
+
+
+@cache
+def _schema(backbone: Any) -> DictConfig:
+    """Return the schema of ``CellConfig`` with a kind of backbone and the default of each option; do not change it."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.structured(CellConfig(backbone=backbone()))
+
+
+@cache
+def _plain_schema(backbone: Any = Backbone) -> dict[str, Any]:
+    """Return the default of each option; do not change it."""
+    return loading.plain(_schema(backbone))
+
+
+def _unresolved(values: Mapping[str, Any], backbone: Any) -> DictConfig:
+    """Return the configuration with these values, in which no option can be added."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.merge(_schema(backbone), values)
+    OmegaConf.set_struct(config, True)
+    return config  # type: ignore[return-value]
 
 
 class Loader:
@@ -66,6 +98,7 @@ class Loader:
         self._options: dict[tuple[str, str], dict[str, Any]] = {}
         self._protocols: dict[str, Protocol] = {}
         self._files: dict[tuple[str, ...], _Files] = {}
+        self._sections: dict[tuple[str, str, Any], Any] = {}
         self._parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Sequence[str]) -> Loaded:
@@ -74,10 +107,15 @@ class Loader:
         choices = {**defaults()["choices"], **{group: name for group, _, name in groups}}
         values = self._values(overrides)
         if choices["position"] == "auto":
-            choices["position"] = automatic_position(self._preliminary(choices, values), choices, self.config_dir)
-        files = self._merged(choices)
+            preliminary = self._preliminary(choices, values)
+            choices["position"] = automatic_position(preliminary, choices, self._option, self.config_dir)
+        targets = [each.value() for each in values if each.key_or_group == "backbone._target_"]
+        files = self._merged(choices, targets[-1] if targets else None)
+        for option, _, value in (text.lstrip("+").partition("=") for text in overrides):
+            if option.startswith("backbone."):
+                check_name(option, value, files.config["backbone"])
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
-        return Loaded(_with_values(files, values), files.plain, choices, missing)
+        return Loaded(_with_values(files, values), files.config, choices, missing)
 
     def layers(self, choices: Mapping[str, str]) -> list[Layer]:
         """Return the values of all files for the choice of each group, in the order in which they are merged."""
@@ -103,27 +141,43 @@ class Loader:
         """Return the configuration of the chosen files and the values of the user, without checks of types."""
         from omegaconf import OmegaConf
 
-        config = merged(asdict(CellConfig()), combined(self.layers(choices)))
+        config = merged(_plain_schema(), combined(self.layers(choices)))
         for override in values:
             config = merged(config, nested(override.key_or_group, override.value()))
         return loading.plain(OmegaConf.create(config)) if "${" in str(config) else config
 
-    def _merged(self, choices: Mapping[str, str]) -> _Files:
-        from omegaconf import OmegaConf
+    def _merged(self, choices: Mapping[str, str], backbone: str | None) -> _Files:
+        """Merge the chosen files, with the options of the class ``backbone``, by default that of the files.
+
+        Raises ``UserError`` if the schema does not accept a value.
+        """
         from omegaconf.errors import OmegaConfBaseException
 
-        key = tuple(choices.values())
+        key = (*choices.values(), str(backbone))
         if key not in self._files:
             layers = self.layers(choices)
-            schema = OmegaConf.structured(CellConfig)
             values = combined(layers)
+            kind: Any = extended_backbone(backbone or (values.get("backbone") or {}).get("_target_"))
+            interpolates = "${" in str(values)
             try:
-                unresolved = OmegaConf.merge(schema, values)
+                if interpolates or not all(isinstance(value, dict) for value in values.values()):  # such as seed
+                    config = loading.plain(_unresolved(values, kind))
+                else:
+                    sections = {name: self._section(name, value, kind) for name, value in values.items()}
+                    config = {**_plain_schema(kind), **sections}
             except OmegaConfBaseException as error:
-                raise _mistake(schema, layers, error) from error
-            OmegaConf.set_struct(unresolved, True)
-            self._files[key] = _Files(unresolved, loading.plain(unresolved), "${" in str(values))  # type: ignore[arg-type]
+                raise _mistake(_schema(kind), layers, error) from error
+            self._files[key] = _Files(values, kind, config, interpolates)
         return self._files[key]
+
+    def _section(self, name: str, values: dict[str, Any], backbone: Any) -> Any:
+        """Return a section of the configuration; the same values, which many cells have, are merged once."""
+        from omegaconf import OmegaConf
+
+        key = name, repr(values), backbone
+        if key not in self._sections:
+            self._sections[key] = OmegaConf.to_container(OmegaConf.merge(_schema(backbone)[name], values))
+        return self._sections[key]
 
     def _option(self, group: str, name: str) -> dict[str, Any]:
         if (group, name) not in self._options:
@@ -165,10 +219,10 @@ def _mistake(schema: DictConfig, layers: Sequence[Layer], error: Exception) -> U
 def _with_values(files: _Files, values: Sequence[Override]) -> dict[str, Any]:
     """Return a copy of the configuration of the chosen files in which the values of the overrides are set."""
     if not files.interpolates:
-        config = copy.deepcopy(files.plain)
+        config = copy.deepcopy(files.config)
         if all(_replace_value(config, override) for override in values):
             return config
-    unresolved = copy.deepcopy(files.unresolved)
+    unresolved = _unresolved(files.values, files.backbone)
     for override in values:
         loading.set_value(unresolved, override)
     return loading.plain(unresolved, [str(override.input_line) for override in values])

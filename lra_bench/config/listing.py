@@ -48,8 +48,7 @@ def options(
 
     The kind ``cells`` means the entries of the sections ``cells`` of all protocols. Groups of tasks also have the list
     ``tasks``, which their description contains too. With ``declared``, ``family`` or ``causal`` each model also has its
-    declared capabilities. A class is imported only if its capabilities cannot be parsed from its source. Models that
-    cannot be loaded have no capabilities.
+    declared capabilities. Models that cannot be loaded have no capabilities.
 
     Args:
         kind: Name of the group, in the singular or plural.
@@ -91,17 +90,18 @@ def options(
 
 
 def _cells(config_dir: Path | None) -> list[dict[str, Any]]:
-    """Return the cells for which a protocol has values of their own, with these values as overrides."""
+    """Return the cells for which a protocol has values of their own, with these values as overrides, the rate first."""
     rows = []
     for name in option_files("protocol", config_dir):
         protocol = Protocol(name, config_dir)
         for key in protocol.keys("cells"):
-            values = combined(protocol.entry("cells", key))
+            values = dict(leaves(combined(protocol.entry("cells", key))))
+            rate_first = sorted(values.items(), key=lambda entry: entry[0] != "train.lr")
             task, _, model = key.partition("/")
             rows.append(
                 {
                     "name": f"protocol={name} task={task} model={model}",
-                    "description": " ".join(f"{option}={one_line(value)}" for option, value in leaves(values)),
+                    "description": " ".join(f"{option}={one_line(value)}" for option, value in rate_first),
                 }
             )
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,10 @@ from lra_bench.build import build
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
-from .hybrid import refuses_network
-from .schema import CellConfig
+from .effective import check_manifest
+from .schema import CellConfig, own_options
+from .serialization import as_dict
+from .validation import refuses_network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,21 +31,18 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
 
     A model file defines either ``model.mixer``, which the backbone contains, or ``model.network``, a complete network
     that replaces the backbone. A section ``model.retrieval`` defines a network that contains the backbone. Raises
-    ``UserError`` if an option is unknown or wrong.
+    ``UserError`` if an option is unknown or wrong, or if the manifest, from which the key of the cell was computed,
+    does not describe the classes.
     """
     import torch
 
     torch.manual_seed(config.seed if initial_seed is None else initial_seed)
     if reason := refuses_network(config):
         raise UserError(reason)
+    check_manifest(as_dict(config))
     if config.model.get("network"):
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
-    # The name of a position is only used for composition; its options are in the section ``position``.
-    backbone = {name: value for name, value in asdict(config.backbone).items() if name != "position"}
-    arguments = {"spec": spec, "mixer": config.model["mixer"], "position": config.position, "seed": config.seed}
-    if controller := config.model.get("controller"):
-        arguments["controller"] = controller
-    network = build(backbone, torch.nn.Module, "backbone", **arguments)
+    network = _backbone(config, spec)
     if not config.model.get("retrieval"):
         return network
     return build(
@@ -51,11 +50,22 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
         torch.nn.Module,
         "model.retrieval",
         network=network,
-        another=lambda **changes: build({**backbone, **changes}, torch.nn.Module, "backbone", **arguments),
+        another=lambda **changes: _backbone(replace(config, backbone=replace(config.backbone, **changes)), spec),
         restore=_restore,
         spec=spec,
         seed=config.seed,
     )
+
+
+def _backbone(config: CellConfig, spec: TaskSpec) -> nn.Module:
+    from torch import nn
+
+    options = config.backbone
+    given = {"spec": spec, "mixer": config.model["mixer"], "position": config.position, "seed": config.seed}
+    if controller := config.model.get("controller"):
+        given["controller"] = controller
+    node = {"_target_": options._target_, **own_options(options)}
+    return build(node, nn.Module, "backbone", options=options, **given)
 
 
 def _restore(model: nn.Module, key: str, option: str) -> None:

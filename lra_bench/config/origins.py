@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .compose import check_override, hydra_context
+from .compose import hydra_context
 from .hashing import covered
 from .layers import Loader, nested
 from .protocols import Layer, leaves, one_line
-from .schema import CellConfig
+from .schema import CellConfig, extended_backbone
+from .validation import check_override
 
 CHOSEN = "chosen by lra-bench"
 """Origin of a value that no file and no override sets, such as the number of threads."""
@@ -28,10 +29,12 @@ def origins(overrides: Sequence[str], config_dir: Path | None) -> Origins:
     load = Loader(config_dir)
     checked = [check_override(override, config_dir) for override in overrides]
     with hydra_context():
-        layers = load.layers(load(checked).choices)
+        loaded = load(checked)
+        layers = load.layers(loaded.choices)
+        backbone = extended_backbone(loaded.config["backbone"]["_target_"])()
     chosen = [Layer("override", nested(key, value)) for key, value in load.values(checked)]
     given: dict[str, list[tuple[str, Any]]] = {}
-    for layer in (Layer("default", asdict(CellConfig())), *layers, *chosen):
+    for layer in (Layer("default", asdict(CellConfig(backbone=backbone))), *layers, *chosen):
         for option, value in leaves(layer.values):
             given.setdefault(option, []).append((layer.origin, value))
     return given

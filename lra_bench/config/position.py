@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +10,41 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .capabilities import mixer_capability, position_hooks
-from .groups import listing, option_files
+from .groups import listing, option_files, option_paths
 from .hybrid import hybrid_mixer
 
 
-def automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
+def automatic_position(
+    config: Mapping[str, Any],
+    choices: Mapping[str, str],
+    option: Callable[[str, str], Mapping[str, Any]],
+    config_dir: Path | None,
+) -> str:
     """Return the name of the position encoding for ``position=auto``, the default.
 
     If the model file sets ``backbone.position``, that position is returned. Otherwise the position of the protocol is
     returned if the mixers support its hooks. It can name several, separated by ``|``, of which the first that the
     mixers support is returned. The result is ``none`` if the mixers support none of them, if no position is set, or
-    if the model has no mixer. Raises ``UserError`` if there is no such position.
-    """
-    import yaml
+    if the model has no mixer.
 
-    files = option_files("position", config_dir)
+    Args:
+        config: The configuration, without checks of types.
+        choices: Name of the chosen option file of each group.
+        option: Returns the values of an option file.
+        config_dir: Folder with option files of the user.
+
+    Returns:
+        The name.
+
+    Raises:
+        UserError: If there is no such position.
+    """
     names = str(config["backbone"]["position"] or "none").split("|")
     for name in names:
-        if name not in files:
-            raise UserError(
-                f"backbone.position={name}: there is no such position{suggest(name, set(files), listing('position'))}"
-            )
-    model_file = yaml.safe_load(option_files("model", config_dir)[choices["model"]].read_text(encoding="utf-8")) or {}
-    if (model_file.get("backbone") or {}).get("position") and len(names) == 1:
+        if not option_paths("position", name, config_dir):
+            hint = suggest(name, set(option_files("position", config_dir)), listing("position"))
+            raise UserError(f"backbone.position={name}: there is no such position{hint}")
+    if (option("model", choices["model"]).get("backbone") or {}).get("position") and len(names) == 1:
         return names[0]
     node = config["model"].get("mixer")
     if not node:
@@ -40,6 +52,6 @@ def automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], co
     nodes = [node, *filter(None, [hybrid_mixer(config, config_dir)])]
     supported = set.intersection(*({"embed", *mixer_capability(str(each.get("_target_"))).positions} for each in nodes))
     for name in names:
-        if position_hooks(yaml.safe_load(files[name].read_text(encoding="utf-8"))["_target_"]) <= supported:
+        if position_hooks(option("position", name)["position"]["_target_"]) <= supported:
             return name
     return "none"

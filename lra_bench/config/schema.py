@@ -6,138 +6,84 @@ changes the keys of all cells.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+import json
+import math
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
+from functools import cache, partial
 from typing import Any
 
+from lra_bench.backbone_options import BackboneOptions
+from lra_bench.contracts import UserError
+from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Rule, choose, one_of, option
 from lra_bench.runtime.hardware import HardwareOptions
 
+from .effective import declared
+from .optimization import OPTIMIZERS, SCHEDULES
 
-@dataclass
-class Hybrid:
-    """Another mixer in every ``every``-th layer, counted from 1; ``every: null`` means none.
-
-    ``mixer`` is the name of a model, a mapping with its name as ``name`` and options of its mixer, or a mapping with
-    ``_target_``. Null means full softmax attention.
-    """
-
-    every: int | None = None
-    mixer: Any = None
-
-
-@dataclass
-class Embedding:
-    """Embedding of tokens: a product of two matrices of rank ``rank``, or clusters that begin at the ranks ``cutoffs``.
-
-    Both are null for one table. The width decreases by ``factor`` from cluster to cluster. ``tied`` means that the
-    output head uses the embeddings too.
-    """
-
-    rank: int | None = None
-    cutoffs: list[int] | None = None
-    factor: int = 4
-    tied: bool = False
-
-
-@dataclass
-class OutputHead:
-    """Output head that scores tokens: ``softmax``, ``adaptive`` (softmax) or ``mixture`` (of softmaxes).
-
-    ``cutoffs`` and ``factor`` are those of the clusters of the adaptive softmax; ``factor: null`` means no projections.
-    ``components`` is the number of softmaxes of a mixture.
-    """
-
-    kind: str = "softmax"
-    components: int = 15
-    cutoffs: list[int] | None = None
-    factor: int | None = 4
-
-
-@dataclass
-class Experts:
-    """Mixture of ``count`` experts in every ``every``-th layer, counted from 1; ``count: null`` means none.
-
-    Each token uses ``top_k`` experts, whose hidden width ``ff_width`` is by default that of the networks divided by
-    ``top_k``. ``balance`` and ``z_loss`` are the weights of the losses, ``jitter`` is the noise of the router's input.
-    """
-
-    count: int | None = None
-    top_k: int = 2
-    every: int = 1
-    ff_width: int | None = None
-    balance: float = 0.01
-    z_loss: float = 0.0
-    jitter: float = 0.0
-
-
-@dataclass
-class ProductKeys:
-    """Product-key memory in place of the network of layer ``layer``, counted from 1; ``layer: null`` means none.
-
-    It has ``keys`` half-keys in each of two sets, ``heads`` queries per token, each of which selects ``top_k`` values,
-    and ``keys`` squared values, whose learning rate is multiplied by ``lr_factor``.
-    """
-
-    layer: int | None = None
-    keys: int = 32
-    heads: int = 4
-    top_k: int = 8
-    lr_factor: float = 1.0
-
-
-@dataclass
-class Backbone:
-    """Options of the sequence model that contains a mixer; ``_target_`` is its class, which documents them.
-
-    ``causal: null`` means the direction of the task. Batch normalisation uses the unpadded tokens of the batch, which
-    is therefore not split into micro-batches.
-    """
-
-    _target_: str | None = None
-    depth: int = 2
-    width: int = 64
-    heads: int = 2
-    head_dim: int | None = None
-    ff_width: int = 128
-    dropout: float = 0.1
-    attention_dropout: float | None = None
-    attention_bias: bool | None = None
-    projection_init: str = "xavier"
-    embedding_scale: float = 0.25
-    position_scale: float | None = None
-    cls_scale: float = 0.25
-    pooling: str = "mean"
-    readout_hidden: list[int] | None = None
-    readout_activation: str | None = None
-    readout_dropout: float | None = None
-    norm: str = "layer"
-    norm_place: str = "pre"
-    activation: str = "gelu"
-    causal: bool | None = None
-    max_length: int | None = None
-    position: str | None = None
-    pair_features: str = "nli"
-    reversible: bool = False
-    feed_forward_chunks: int = 1
-    feed_forward: bool = True
-    short_convolution: int | None = None
-    hybrid: Hybrid = field(default_factory=Hybrid)
-    residual: str = "add"
-    block: str = "residual"
-    share_every: int | None = None
-    embedding: Embedding = field(default_factory=Embedding)
-    output: OutputHead = field(default_factory=OutputHead)
-    token_order: list[int] | None = None
-    experts: Experts = field(default_factory=Experts)
-    product_keys: ProductKeys = field(default_factory=ProductKeys)
-    mix_layers: bool = False
-    funnel: int | None = None
-    gate: str | None = None
-
-
-ADDED = (
-    *("short_convolution", "hybrid", "residual", "block", "share_every", "embedding", "output", "token_order"),
-    *("experts", "product_keys", "mix_layers", "funnel", "gate"),
+BELOW_ONE = Rule("must be below 1 and finite", lambda value: -math.inf < value < 1)
+RATE = Rule("must be above 0 and at most 1e9", lambda value: 0 < value <= 1e9)
+BATCH = Rule(
+    "not a batch size; use positive integers or largest",
+    lambda value: value in (None, "largest") or (type(value) is int and value >= 1),
+    object,
 )
+FACTOR = Rule("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
+
+
+@dataclass
+class Backbone(BackboneOptions):
+    """Options of the sequence model that contains a mixer.
+
+    Attributes:
+        position: Position encodings of which ``position=auto`` chooses the first that the mixers support.
+        _target_: Its class.
+    """
+
+    position: str | None = None
+    _target_: str | None = None
+
+
+GIVEN = ("spec", "mixer", "position", "options", "seed", "controller")
+"""Arguments of the constructor of a backbone that lra-bench sets."""
+
+
+def extended_backbone(target: str | None) -> type[Backbone]:
+    """Return ``Backbone``, extended by the options of its own that the class ``target`` has.
+
+    These are the arguments of its constructor with defaults that JSON can represent. Raises ``UserError`` if the class
+    cannot be read, or an argument has the name of an option in ``Backbone``.
+    """
+    defaults = declared(target, "backbone").defaults if target else {}
+    own = {name: value for name, value in defaults.items() if name not in GIVEN and _is_plain(value)}
+    if taken := [entry.name for entry in fields(Backbone) if entry.name in own]:
+        raise UserError(
+            f"backbone._target_={target}: its argument {taken[0]} is an option of every backbone; remove it from the "
+            f"constructor and read options.{taken[0]}"
+        )
+    return _extended(json.dumps(own)) if own else Backbone
+
+
+@cache
+def _extended(own: str) -> type[Backbone]:
+    entries = [(name, Any, field(default_factory=partial(deepcopy, value))) for name, value in json.loads(own).items()]
+    return make_dataclass("Backbone", entries, bases=(Backbone,))
+
+
+def own_options(options: Backbone) -> dict[str, Any]:
+    """Return the options that only the class of a backbone has (``extended_backbone``), with their values."""
+    common = {entry.name for entry in fields(Backbone)}
+    return {entry.name: getattr(options, entry.name) for entry in fields(options) if entry.name not in common}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether JSON can represent a value."""
+    if isinstance(value, list | tuple | dict):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+ADDED = tuple(entry.name for entry in fields(Backbone) if entry.metadata.get("of_system"))
 """Options of ``Backbone`` that describe the system, not the protocol; with their defaults they change nothing.
 
 They were added after ``hashing.HASH_VERSION``.
@@ -170,24 +116,24 @@ class Train:
     with a validation skill above this value.
     """
 
-    steps: int = 1000
-    batch_size: int = 32
-    lr: float = 1e-3
-    state_lr: float | None = None
-    optimizer: str = "adamw"
-    schedule: str = "linear"
-    warmup_steps: int = 100
-    weight_decay: float = 0.0
+    steps: int = option(1000, AT_LEAST_ONE)
+    batch_size: int = option(32, AT_LEAST_ONE)
+    lr: float = option(1e-3, POSITIVE)
+    state_lr: float | None = option(None, POSITIVE)
+    optimizer: str = option("adamw", one_of(OPTIMIZERS, "choose"))
+    schedule: str = option("linear", one_of(SCHEDULES, "choose"))
+    warmup_steps: int = option(100, NOT_NEGATIVE)
+    weight_decay: float = option(0.0, NOT_NEGATIVE)
     decay_all: bool = False
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    beta1_cycle: list[float] | None = None
-    eps: float = 1e-8
-    clip: float | None = 1.0
-    evaluate_every: int = 250
-    order: str = "shuffled"
-    window: int | None = None
-    validation_tokens: int | None = None
-    stop_at: float | None = None
+    betas: list[float] = option(lambda: [0.9, 0.999], SHARE)
+    beta1_cycle: list[float] | None = option(None, SHARE)
+    eps: float = option(1e-8, POSITIVE)
+    clip: float | None = option(1.0, NOT_NEGATIVE)
+    evaluate_every: int = option(250, AT_LEAST_ONE)
+    order: str = option("shuffled", choose(("shuffled", "stream")))
+    window: int | None = option(None, AT_LEAST_ONE)
+    validation_tokens: int | None = option(None, AT_LEAST_ONE)
+    stop_at: float | None = option(None, BELOW_ONE)
 
 
 @dataclass
@@ -207,19 +153,19 @@ class Measure:
     memory of a GPU.
     """
 
-    speed_lengths: list[int] | None = None
-    speed_batch_size: int | None = None
-    speed_seconds: float | None = None
-    speed_batches: list[Any] | None = None
-    memory_limit_gigabytes: float | None = None
-    extrapolation_ratios: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0])
+    speed_lengths: list[int] | None = option(None, AT_LEAST_ONE)
+    speed_batch_size: int | None = option(None, AT_LEAST_ONE)
+    speed_seconds: float | None = option(None, POSITIVE)
+    speed_batches: list[Any] | None = option(None, BATCH)
+    memory_limit_gigabytes: float | None = option(None, POSITIVE)
+    extrapolation_ratios: list[float] = option(lambda: [0.5, 1.0, 2.0, 4.0, 8.0], POSITIVE)
     extrapolation_variants: list[str] | None = None
     extrapolation_knobs: list[str] | None = None
-    extrapolation_tokens: int = 1_000_000
-    memory_lengths: list[int] = field(default_factory=lambda: [0, 128, 512, 2048])
-    evaluation_batch_size: int = 32
+    extrapolation_tokens: int = option(1_000_000, AT_LEAST_ONE)
+    memory_lengths: list[int] = option(lambda: [0, 128, 512, 2048], NOT_NEGATIVE)
+    evaluation_batch_size: int = option(32, AT_LEAST_ONE)
     flops: bool = True
-    flops_length: int | None = None
+    flops_length: int | None = option(None, AT_LEAST_ONE)
     energy: bool = True
 
 
@@ -249,16 +195,16 @@ class SearchOptions:
     """Options of the search of the learning rate.
 
     With ``name: lr`` trials at the learning rates ``rates`` with the seeds ``seeds`` choose the rate of a cell; a rate
-    at the end of the grid adds the rate ``factor`` times higher or lower. The other values are set by lra-bench:
-    ``name: trial`` in the configuration of a trial, and ``protocol_lr``, the learning rate of the protocol, if
-    ``train.lr`` is a rate of the search.
+    at the end of the grid adds the rate ``factor`` times higher or lower. With ``name: trial`` only training and
+    validation are run. ``protocol_lr`` is set by lra-bench: the learning rate of the protocol, if ``train.lr`` is a
+    rate of the search.
     """
 
-    name: str = "none"
-    rates: list[float] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=list)
-    factor: float = 3.0
-    protocol_lr: float | None = None
+    name: str = option("none", one_of(("none", "lr", "trial"), "choose"))
+    rates: list[float] = option(list, RATE)
+    seeds: list[int] = option(list, SEED)
+    factor: float = option(3.0, FACTOR)
+    protocol_lr: float | None = option(None, RATE)
 
 
 @dataclass
@@ -268,9 +214,9 @@ class TrackerOptions:
     ``mode: null`` means online if an account is configured, otherwise offline.
     """
 
-    name: str = "wandb"
+    name: str = option("wandb", choose(("wandb", "none")))
     project: str = "lra-bench"
-    mode: str | None = None
+    mode: str | None = option(None, choose(("online", "offline", "disabled")))
 
 
 @dataclass
@@ -285,25 +231,25 @@ class LauncherOptions:
     same jobs on this machine, without Slurm.
     """
 
-    name: str = "local"
-    workers: int | None = None
-    cells_per_gpu: int | None = None
-    cluster: str = "slurm"
+    name: str = option("local", choose(("local", "slurm")))
+    workers: int | None = option(None, AT_LEAST_ONE)
+    cells_per_gpu: int | None = option(None, AT_LEAST_ONE)
+    cluster: str = option("slurm", choose(("slurm", "local")))
     partition: str | None = None
     account: str | None = None
-    minutes: int = 240
-    cpus: int | None = None
-    gpus: int | None = None
-    memory_gigabytes: float | None = None
-    at_once: int | None = None
-    signal_seconds: int = 90
+    minutes: int = option(240, AT_LEAST_ONE)
+    cpus: int | None = option(None, AT_LEAST_ONE)
+    gpus: int | None = option(None, NOT_NEGATIVE)
+    memory_gigabytes: float | None = option(None, POSITIVE)
+    at_once: int | None = option(None, AT_LEAST_ONE)
+    signal_seconds: int = option(90, AT_LEAST_ONE)
 
 
 @dataclass
 class CellConfig:
     """The configuration of one cell; ``task``, ``model`` and ``position`` contain the options of their classes."""
 
-    seed: int = 0
+    seed: int = option(0, SEED)
     task: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     position: dict[str, Any] = field(default_factory=dict)

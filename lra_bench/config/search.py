@@ -6,11 +6,8 @@ the rule that chooses the rate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-from lra_bench.contracts import UserError
 
 from .schema import CellConfig, SearchOptions, TrackerOptions
 
@@ -26,9 +23,6 @@ RULE = (
     "two are equal; a choice at the end of the grid adds one rate"
 )
 """The rule that chooses the rate. It is part of the hash of searched cells."""
-
-RESERVED = ("search.name", "search.protocol_lr")
-"""Options that only lra-bench sets."""
 
 
 def searches(config: CellConfig) -> bool:
@@ -85,27 +79,3 @@ def final_config(config: CellConfig, lr: float) -> CellConfig:
     """Return the configuration of a searched cell with the chosen rate; its hash is that of ``config``."""
     search = replace(config.search, protocol_lr=protocol_lr(config))
     return replace(config, train=replace(config.train, lr=lr), search=search)
-
-
-def check_search(config: CellConfig, overrides: Sequence[str], modified: Sequence[str]) -> None:
-    """Raise ``UserError`` if the overrides of a cell contradict its search.
-
-    Args:
-        config: The composed configuration.
-        overrides: The overrides of the user.
-        modified: The options of the protocol that the user changed.
-    """
-    given = {text.partition("=")[0].lstrip("+"): text.lstrip("+") for text in overrides}
-    for option in RESERVED:
-        if option in given:
-            raise UserError(f"{given[option]}: is set by lra-bench; write search=lr or search=none")
-    if not searches(config):
-        return
-    if "train.lr" in given or "train.lr" in modified:
-        text = given.get("train.lr", f"train.lr={config.train.lr:g}")
-        raise UserError(
-            f"{text}: search=lr chooses the learning rate; leave out train.lr, or set search=none to train at this rate"
-        )
-    if config.seed in config.search.seeds:
-        seeds = ",".join(map(str, config.search.seeds))
-        raise UserError(f"seed={config.seed}: is a seed of the search (search.seeds=[{seeds}]); choose another seed")

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import ast
-import csv
 import hashlib
 import importlib
 import importlib.util
+import json
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from lra_bench.build import OWN_PACKAGE
 
-from .static_classes import Stamp, origin_of, stamp
-
-STORED = Path(__file__).with_name("source_digests.csv")
-"""Digests of the modules of ``EDITABLE`` in this version: of the file, and of its syntax tree."""
+MANIFEST = Path(__file__).with_name("manifest.json")
+"""What is stored about the code of this version, see ``manifest``."""
 
 EDITABLE = ("lra_bench.models", "lra_bench.tasks")
 """Packages of lra-bench that users may edit in a checkout."""
 
 DIGITS = 16
 
+Stamp = tuple[int, int]
+"""Modification time in ns and size of a file."""
+
 
 def targets(node: Any) -> Iterator[str]:
     """Yield every ``_target_`` in a part of a configuration."""
     if isinstance(node, Mapping):
-        if "_target_" in node:
-            yield str(node["_target_"])
+        if target := node.get("_target_"):
+            yield str(target)
         node = list(node.values())
     if isinstance(node, list | tuple):
         for value in node:
@@ -78,18 +80,24 @@ def source_texts(node: Any) -> dict[str, str]:
     return {name: file.read_text(encoding="utf-8", errors="replace") for name, file in sorted(files.items())}
 
 
-def stored_digests(file: Path = STORED) -> dict[str, tuple[str, str]]:
-    """Return for each module the stored digests of its file and of its syntax tree."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        return {name: (of_file, of_tree) for name, of_file, of_tree in csv.reader(lines)}
+@cache
+def manifest() -> dict[str, dict[str, Any]]:
+    """Return what is stored about the code of this version, so that planning does not import models.
+
+    Returns:
+        ``modules``: digests of file and syntax tree of each module of ``EDITABLE``; ``classes``: the fields of
+        ``effective.Declared`` of each class that a configuration can name, by dotted path, without empty ones.
+    """
+    return json.loads(MANIFEST.read_text(encoding="utf-8"))
 
 
-def current_digests() -> dict[str, tuple[str, str]]:
+def current_digests() -> dict[str, list[str]]:
     """Return the digests of file and syntax tree of each module of ``EDITABLE``."""
     contents = {name: file.read_bytes() for name, file in sorted(editable_files().items())}
-    return {name: (_digest(content), _tree_digest(content)) for name, content in contents.items()}
+    return {name: [_digest(content), _tree_digest(content)] for name, content in contents.items()}
 
 
+@cache
 def editable_files() -> dict[str, Path]:
     """Return the source files of the packages of ``EDITABLE``, by module."""
     folders = {package: Path(str(importlib.import_module(package).__path__[0])) for package in EDITABLE}
@@ -100,13 +108,19 @@ def editable_files() -> dict[str, Path]:
     }
 
 
+def stamp(file: Path) -> Stamp:
+    """Return modification time and size of a file."""
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
+
+
 @cache
 def _edited() -> frozenset[str]:
     """Return the modules of ``EDITABLE`` whose syntax tree differs from the stored one, determined once per process."""
-    return differing(editable_files(), stored_digests())
+    return differing(editable_files(), manifest()["modules"])
 
 
-def differing(files: Mapping[str, Path], stored: Mapping[str, tuple[str, str]]) -> frozenset[str]:
+def differing(files: Mapping[str, Path], stored: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """Return the modules whose syntax tree differs from the stored one; an equal file is not parsed."""
     return frozenset(
         name
@@ -176,8 +190,9 @@ def _imports(module: str, file: Path, changed: Stamp) -> tuple[str, ...]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            origin = origin_of(node, package)
-            names = [f"{origin}.{alias.name}" for alias in node.names]
+            with suppress(ImportError):  # a relative import beyond the top-level package
+                origin = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                names = [f"{origin}.{alias.name}" for alias in node.names]
         parts = [name.split(".") for name in names]
         found |= {".".join(each[:end]): None for each in parts for end in range(1, len(each) + 1)}
     return tuple(found)

@@ -77,6 +77,12 @@ class Examples:
         name = "values" if self.values.dtype.kind == "f" else "tokens"
         return pyarrow.table({name: rows, "target": targets, "length": longest, **self.extra})
 
+    def dataset(self, fixed: bool = False) -> datasets.Dataset:
+        """Return ``table`` as a data set in memory."""
+        import datasets
+
+        return datasets.Dataset(self.table(fixed), fingerprint="in-memory")
+
     def digests(self) -> list[bytes]:
         """Return a 128-bit digest of each example (of one document)."""
         memory, ends = memoryview(self.values.data), np.cumsum(self.lengths)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from lra_bench.contracts import Remembering, TaskSpec, UserError
+from lra_bench.contracts import Remembering, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.windows import Windows, cut_all
 from lra_bench.records.sections import Memory, MemoryPoint
@@ -62,15 +62,10 @@ def evaluate_memory_lengths(
     Returns:
         The section of the record; None if the task is not language modelling or the model has no memory whose length
         can be changed.
-
-    Raises:
-        UserError: If a length is negative.
     """
     modules = remembering(model)
     if spec.kind != "language_modeling" or not modules or not lengths:
         return None
-    if min(lengths) < 0:
-        raise UserError(f"measure.memory_lengths={min(lengths)}: must be at least 0")
     points: list[MemoryPoint] = []
     for length in sorted(set(lengths)):
         with with_memory_length(model, length):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import Run
@@ -39,9 +39,14 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
+    return over_labels(records, [[*_rows(record)] for record in records])
+
+
+def over_labels(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
+    """Return the columns of ``table`` from one sequence of rows per record, averaged over seeds."""
     import pandas as pd
 
-    points = slice_places(placed(records, [[*_rows(record)] for record in records]))
+    points = slice_places(placed(records, rows))
     points["floor"] = pd.to_numeric(points["floor"])
     return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
 
@@ -105,7 +110,8 @@ def _name(rows: pd.DataFrame) -> str:
     return str(rows["slicing"].iloc[0]).replace("_", " ")
 
 
-def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
+def decorate(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw the floors of a panel, and set its axes."""
     factor, name = units(rows["metric"].iloc[0])
     floor = rows.dropna(subset=["floor"]).groupby("place")["floor"].mean()
     ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
@@ -136,6 +142,6 @@ def label_slices(ax: Axes, names: Sequence[str]) -> None:
 
 KIND = Curves(
     panel=[*PANEL, "slicing"], x="place", y="score", low="low", high="high", bars=True, aside=0.3, linear=True,
-    title=_title, decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
+    title=_title, decorate=decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
     legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
-from lra_bench.config.import_path import importable
+from lra_bench.config.hashing import covered, digest, earlier_revisions
 from lra_bench.config.origins import Origins, differing, explained, origins
 from lra_bench.config.protocols import one_line
 from lra_bench.config.schema import CellConfig
@@ -17,6 +17,7 @@ from lra_bench.config.serialization import from_dict
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.names import find_path
+from lra_bench.records.schema import Record
 
 SHOWN = 3
 """Largest number of options that the reason of a cell names."""
@@ -32,15 +33,17 @@ class Side:
 
     @classmethod
     def of(cls, named: str, results: Path, reference: Path | None, config_dir: Path | None) -> Side:
-        """Return the cell of a record, or of overrides. Raises ``UserError`` if there is none."""
+        """Return the cell of a record, or of overrides. Raises ``UserError`` if there is none.
+
+        Classes in ``config_dir`` must be importable.
+        """
         if "=" not in named:
             record = store.load(find_path(named, results, reference))
             return cls(from_dict(record.config), record.command)
         overrides = [word for word in shlex.split(named) if "=" in word and not word.startswith("-")]
-        with importable(config_dir):
-            with configuration.hydra_context():
-                made = configuration.compose(overrides, config_dir)
-            return cls(made.config, named, origins(overrides, config_dir))
+        with configuration.hydra_context():
+            made = configuration.compose(overrides, config_dir)
+        return cls(made.config, named, origins(overrides, config_dir))
 
 
 def differences(first: Side, second: Side) -> list[dict[str, str]]:
@@ -62,11 +65,13 @@ def _origin(option: str, value: Any, given: Origins) -> str:
 def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
     """Return in which options a cell differs from the most similar older record, empty if there is none.
 
-    The records are those of the same task, model, protocol and seed on any machine.
+    The records are those of the same task, model, protocol and seed on any machine. Classes in ``config_dir`` must be
+    importable.
     """
     key = cell.key
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-*/seed{key.seed}.json"
     nearest: dict[str, tuple[Any, Any]] | None = None
+    older: Record
     for path in (results / store.RUNS).glob(pattern):
         try:
             record = store.load(path)
@@ -76,16 +81,25 @@ def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
         except UserError:  # the record cannot be read, or a class that it names no longer exists
             continue
         if nearest is None or len(changed) < len(nearest):
-            nearest, older = changed, record.key.hash
+            nearest, older = changed, record
     if nearest is None:
         return ""
     if not nearest:
-        return f"differs from the record {older} in the data, or in a default or revision in code"
-    with importable(config_dir):
-        given = origins(cell.overrides, config_dir)
+        return f"differs from the record {older.key.hash}: {_change_in_code(cell, older)}"
+    given = origins(cell.overrides, config_dir)
     named = [
         f"{option} {one_line(old)} → {one_line(new)}, {given[option][-1][0] if option in given else 'code'}"
         for option, (old, new) in [*nearest.items()][:SHOWN]
     ]
     more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
-    return f"differs from the record {older}: {'; '.join(named)}{more}"
+    return f"differs from the record {older.key.hash}: {'; '.join(named)}{more}"
+
+
+def _change_in_code(cell: Cell, older: Record) -> str:
+    """Return in what a cell differs from a record with the same options."""
+    if older.data is not None and older.data["fingerprint"] != cell.fingerprint:
+        return f"fingerprint of the data {older.data['fingerprint']} → {cell.fingerprint}"
+    for description, earlier in earlier_revisions(covered(cell.config)):
+        if digest(earlier, cell.fingerprint) == older.key.hash:
+            return f"revision of {description}"
+    return "a default or several revisions in code"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.build import suggest
-from lra_bench.config.compose import PATHS
 from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
 from lra_bench.config.task_groups import expand_tasks
+from lra_bench.config.validation import PATHS
 from lra_bench.contracts import UserError
 
 TITLE = "title"

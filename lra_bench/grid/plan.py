@@ -9,23 +9,24 @@ from pathlib import Path
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
-from lra_bench.config.compose_many import composed
 from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
+from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
-from lra_bench.config.search import check_search, protocol_label
+from lra_bench.config.search import protocol_label
 from lra_bench.config.serialization import as_dict
 from lra_bench.config.sources import edited_modules, source_texts
+from lra_bench.config.validation import before_planning, check_machine
 from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import EDITED
-from lra_bench.runtime.hardware import check_batch, slug
+from lra_bench.runtime.hardware import slug
 
 from .expand import expand
-from .resources import check_launcher, with_own_threads
+from .resources import cores_per_cell, with_own_threads
 from .status import NO_DATA, NOT_RUN, REFUSED, UNKNOWN_HASH, UNRESOLVED, Planned, examined
 
 
@@ -59,8 +60,9 @@ def plan(
     with importable(config_dir), configuration.hydra_context():
         cells = expand(overrides, config_dir)
         cache = cache or PlanCache()
+        load = Loader(config_dir)
         with bar(len(cells), "Planning", unit="cells") as advance:
-            for each in composed(cells, config_dir):
+            for each in (configuration.compose(cell, config_dir, load) for cell in cells):
                 cell = _cell(each, cache, config_dir, arrived)
                 missing = cache.missing_data(each.config)
                 # Without data the hash in the key is unknown, and cells are compared by the hash without the data.
@@ -182,13 +184,10 @@ def _examined(task: Task) -> _PlannedTask:
 def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, arrived: bool) -> Cell:
     """Check a composed configuration and return its cell, with its key."""
     config, hardware = composed.config, UNRESOLVED
-    check_launcher(config.launcher)
-    check_search(config, composed.overrides, composed.modified)
-    if composed.missing:
-        raise UserError(composed.missing)
+    before_planning(config, composed.overrides, composed.modified, composed.missing)
     if arrived or config.launcher.name != "slurm":
+        check_machine(config, cores_per_cell(config))
         config = with_own_threads(config)
-        check_batch(config.hardware, config.train.batch_size, config.backbone.norm)
         hardware = cache.slug(config)
     fingerprint = cache.fingerprint(config)
     key = CellKey(

@@ -11,9 +11,9 @@ from typing import Any
 from lra_bench.cells.cell import Cell
 from lra_bench.config.capabilities import mixer_capability
 from lra_bench.config.hashing import HASH_VERSION
-from lra_bench.config.hybrid import refuses_network
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
+from lra_bench.config.validation import refuses_network
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records import store
 from lra_bench.records.environment import host, host_name, package_version, same_host

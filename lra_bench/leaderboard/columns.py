@@ -462,6 +462,16 @@ LONG = (
         machine=True,
     ),
     Column(
+        name="minimal_pairs",
+        help="share of minimal pairs (examples that differ in one element and in their answer) of which both members "
+        "are predicted correctly",
+        run=lambda run: run.record.minimal_pairs["total"]["score"] if run.record.minimal_pairs else None,
+        seeds="mean",
+        dtype="float64",
+        heading="pairs",
+        cell=cells.number(percent, "minimal_pairs"),
+    ),
+    Column(
         name="state_bytes",
         help="inference state in bytes: all tensors that a causal model passes on to read one more token after as many "
         "tokens as the training length, of one row in float32; empty if the model is bidirectional on the task or has "
@@ -1032,15 +1042,15 @@ RUNS = (
     "parameters_total", "parameters_body", "parameters_body_active", "train_seconds", "took_off", "takeoff_steps",
     "takeoff_seconds", "training_tokens_per_second", "wall_seconds", "flops_per_token_forward", "joules_per_step",
     "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent",
-    "state_bytes", "family", "path",
+    "minimal_pairs", "state_bytes", "family", "path",
 )  # fmt: skip
 """Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
-    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses", "searched_lr",
-    "lr_robustness", "takeoff_steps", "parameters_body_active", "comparable", "hardware", "training_tokens_per_second",
-    "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
-    "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
+    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "minimal_pairs",
+    "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "parameters_body_active", "comparable", "hardware",
+    "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
+    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes", "train_limit", "modified",
 )  # fmt: skip
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
@@ -1051,8 +1061,8 @@ LONG_TERMINAL = (
 """First columns of a terminal, most important ones first; those of ``LONG_TEXT`` follow. Some may not fit."""
 
 LONG_PAGE = (
-    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "searched_lr",
-    "lr_robustness", "takeoff_steps", "interval", "comparable", "parameters_body_active", "hardware",
+    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "minimal_pairs", "statuses",
+    "searched_lr", "lr_robustness", "takeoff_steps", "interval", "comparable", "parameters_body_active", "hardware",
     "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
     "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "state_bytes",
 )  # fmt: skip

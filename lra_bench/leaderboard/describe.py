@@ -9,7 +9,7 @@ from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.records.points import CurveSummary, Extrapolation
 from lra_bench.records.rate_search import RateSearch
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import AdaptiveDepth, SpeedPoint
+from lra_bench.records.sections import AdaptiveDepth, PairPoint, PairScores, SpeedPoint
 
 from .export import row_for
 from .runs import missing_data, ratio_name, repeated_data
@@ -91,8 +91,15 @@ def _facts(record: Record) -> Facts:
         yield "take-off", reached
     if record.search is not None:
         yield from search_facts(record.search)
+    for name, score in record.rungs.items():
+        yield "rung", f"{name.replace('_', ' ')} {score:.4f}"
     for part in record.slices:
         yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
+    if record.minimal_pairs is not None:
+        for name, pairs in pairs_by_label(record.minimal_pairs):
+            chance = "" if pairs["chance"] is None else f", chance {pairs['chance']:.2g}"
+            interval = f"[{pairs['low']:.4f}, {pairs['high']:.4f}]"
+            yield "minimal pairs", f"{name}: {pairs['score']:.4f} {interval} over {pairs['n']:,} pairs{chance}"
     if record.extrapolation:
         for point in record.extrapolation["points"]:
             yield f"length {point['length']:,}", f"{_curve_name(point)}, {_point(point)}"
@@ -105,6 +112,12 @@ def _facts(record: Record) -> Facts:
     if record.adaptive_depth is not None:
         yield from depth_facts(record.adaptive_depth)
     yield from costs(record.speed, record.growth, record.flops)
+
+
+def pairs_by_label(found: PairScores) -> Iterator[tuple[str, PairPoint]]:
+    """Yield the scores on minimal pairs, of each label and of all, with names such as ``level 2``."""
+    yield from ((f"{found['slicing']} {point['label']}", point) for point in found["points"])
+    yield "all pairs", found["total"]
 
 
 def depth_facts(found: AdaptiveDepth) -> Facts:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lra_bench.leaderboard.describe import number, restricted, search_facts, take_off, without_take_off
+from lra_bench.leaderboard.describe import number, pairs_by_label, restricted, search_facts, take_off, without_take_off
 from lra_bench.leaderboard.formatting import readable, score
 from lra_bench.leaderboard.runs import missing_data, repeated_data
 from lra_bench.records.schema import STATUSES, Record
@@ -29,6 +29,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     last = records[-1]
     yield "Score", list(_scores(records))
     yield "Score by slice", list(_slices(records))
+    yield "Minimal pairs", list(_pairs(records))
     of_training = [without_take_off(record.training or {}) | {"take-off": take_off(record)} for record in records]
     yield "Training", _merged(of_training)
     if searches := [dict(search_facts(record.search)) for record in records if record.search is not None]:
@@ -103,6 +104,8 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for name, value in done.floors.items():
         if value is not None:
             yield f"{readable(name)} floor{' (strongest)' if name == strongest else ''}", score(value, done.metric)
+    for name, value in done.rungs.items():
+        yield f"{readable(name)} (rung)", score(value, done.metric)
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""
@@ -124,6 +127,14 @@ def _slices(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         floor = points[-1]["floor"]
         compared = "" if floor is None else f", floor {score(floor, 'accuracy')}"
         yield f"{readable(slicing)} {label}", f"{score(mean, 'accuracy')}{compared}, {points[-1]['n']:,} targets"
+
+
+def _pairs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Yield the mean score over seeds on the minimal pairs of each label and on all of them."""
+    for found in zip(*(pairs_by_label(each.minimal_pairs) for each in records if each.minimal_pairs), strict=False):
+        mean = sum(point["score"] for _, point in found) / len(found)
+        name, point = found[-1]
+        yield name, f"both right in {score(mean, 'accuracy')} of {point['n']:,} pairs"
 
 
 def _costs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ from .sections import (
     Margin,
     Memory,
     Metric,
+    PairScores,
     Parameters,
     ProfiledCosts,
     Restriction,
@@ -102,8 +103,10 @@ class Record:
         adaptive_depth: Scores at several budgets of depth; None unless the model adapts its depth.
         metrics: Scores by split.
         floors: Floors (scores of rules without a model) on the test split, by name.
+        rungs: Scores on the test split of exact procedures that stop early, by name; empty if the task has none.
         margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
         slices: Test scores of named subsets of the targets; empty if the task has none.
+        minimal_pairs: Scores on pairs of examples that differ in one element and in their answer; None if not measured.
         extrapolation: Scores at other lengths.
         capability: Declared properties of the system.
         search: How the learning rate was chosen; None if it was not searched.
@@ -143,8 +146,10 @@ class Record:
     adaptive_depth: AdaptiveDepth | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
+    rungs: dict[str, float] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)
     slices: list[SlicePoint] = field(default_factory=list)
+    minimal_pairs: PairScores | None = None
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
     search: RateSearch | None = None

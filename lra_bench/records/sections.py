@@ -152,6 +152,37 @@ class SlicePoint(TypedDict):
     attempt: int
 
 
+class PairPoint(TypedDict):
+    """The score on ``n`` minimal pairs, those of one label or all.
+
+    ``score`` is the fraction of pairs of which both members are predicted correctly, ``low`` and ``high`` are the ends
+    of its 95 % confidence interval, and ``chance`` is the score of random guesses.
+    """
+
+    label: str
+    n: int
+    score: float
+    low: float
+    high: float
+    chance: float | None
+
+
+class PairScores(TypedDict):
+    """Scores on minimal pairs: examples that differ in one element and in their answer.
+
+    Attributes:
+        slicing: What the labels are, such as ``level`` or ``distance``.
+        total: The score on all pairs.
+        points: The score by label, in the order of the labels.
+        attempt: Number of the attempt in which they were measured.
+    """
+
+    slicing: str
+    total: PairPoint
+    points: list[PairPoint]
+    attempt: int
+
+
 class Train(TypedDict, total=False):
     """Training options that tables and cost estimates read."""
 

@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 
 from .extrapolation import compare_with_strongest_floor, complete_curves, name_length_variants
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """The current schema version."""
 
 
@@ -80,6 +80,11 @@ def _to_version_8(raw: dict[str, Any]) -> dict[str, Any]:
     return {"memory": None, "adaptive_depth": None, **raw}
 
 
+def _to_version_9(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade from version 8 to 9: add the scores of rungs and of minimal pairs, of which there are none."""
+    return {"rungs": {}, "minimal_pairs": None, **raw}
+
+
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: name_length_variants,
     2: _to_version_3,
@@ -88,5 +93,6 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     5: _to_version_6,
     6: _to_version_7,
     7: _to_version_8,
+    8: _to_version_9,
 }
 """Upgrade functions by version: each receives a raw record of that version and returns one of the next version."""

@@ -6,13 +6,15 @@ import functools
 import os
 import platform
 import runpy
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.contracts import Accelerable, UserError, install_command
+from lra_bench.contracts import Accelerable
+from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Rule, choose, option
 
 from .processor import processor, usable_cpus
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+THREADS = Rule("must be 1 to 65536", lambda value: 1 <= value <= 65536)
 STRATEGIES = ("none", "ddp", "fsdp")
 """Values of ``hardware.strategy``: one process; or several, with replicated (ddp) or sharded (fsdp) parameters."""
 CPU_PROCESSES = 2
@@ -60,17 +63,17 @@ class HardwareOptions:
     """
 
     device: str = "auto"
-    precision: str = "auto"
+    precision: str = option("auto", choose(("auto", *PRECISIONS)))
     compile: bool = False
     deterministic: bool = False
     accelerated: bool = False
-    processes: int | None = None
-    strategy: str = "none"
-    threads: int | None = None
-    micro_batch: int | None = None
-    timeout_seconds: int | None = None
-    memory_limit_gigabytes: float | None = None
-    checkpoint_seconds: float = 30.0
+    processes: int | None = option(None, AT_LEAST_ONE)
+    strategy: str = option("none", choose(STRATEGIES))
+    threads: int | None = option(None, THREADS)
+    micro_batch: int | None = option(None, AT_LEAST_ONE)
+    timeout_seconds: int | None = option(None, AT_LEAST_ONE)
+    memory_limit_gigabytes: float | None = option(None, POSITIVE)
+    checkpoint_seconds: float = option(30.0, NOT_NEGATIVE)
 
 
 @dataclass(frozen=True)
@@ -139,30 +142,22 @@ class Hardware:
 
 
 def resolve(options: HardwareOptions) -> Hardware:
-    """Return the resolved hardware for ``config.hardware``.
-
-    Raises ``UserError`` if an option is invalid or the requested hardware is not available.
-    """
+    """Return the resolved hardware for ``config.hardware``, which ``validation.check_hardware`` has accepted."""
     import torch
 
-    name = _device_name(options.device)
-    precision = _precision(options.precision, name)
-    if _strategy(options) == "fsdp" and name == "cpu" and not shards_on_cpu():
-        raise UserError(
-            f"hardware.strategy=fsdp: torch {torch.__version__} cannot shard on a CPU; set hardware.strategy=ddp"
-        )
+    name = device_name(options)
     return Hardware(
         # With an index, which functions of torch.cuda that set limits and read properties require.
         device=torch.device("cpu") if name == "cpu" else torch.device(name, 0),
-        precision=precision,
+        precision=precision_of(options),
         threads=_threads(options),
         compile=options.compile,
         micro_batch=options.micro_batch,
         slug=slug(options),
         processes=processes_of(options),
-        strategy=_strategy(options),
+        strategy=options.strategy,
         deterministic=options.deterministic,
-        accelerated=_accelerated(options, name, precision),
+        accelerated=options.accelerated,
     )
 
 
@@ -182,52 +177,18 @@ def processes_of(options: HardwareOptions) -> int:
     """Return the number of processes that train one cell.
 
     It is 1 if the strategy is ``none``. Otherwise it is ``options.processes``, by default one per GPU, or
-    ``CPU_PROCESSES`` on a CPU. Raises ``UserError`` if ``options.processes`` is more than 1 without a strategy, or
-    larger than the number of available GPUs.
+    ``CPU_PROCESSES`` on a CPU.
     """
-    strategy, requested = _strategy(options), options.processes
-    if strategy == "none":
-        if requested not in (None, 1):
-            raise UserError(f"hardware.processes={requested}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
+    if options.strategy == "none":
         return 1
-    if on_cpu(options):
-        return requested or CPU_PROCESSES
+    return options.processes or (CPU_PROCESSES if on_cpu(options) else gpu_count())
+
+
+def gpu_count() -> int:
+    """Return the number of CUDA devices."""
     import torch
 
-    gpus = torch.cuda.device_count()
-    if requested is not None and requested > gpus:
-        raise UserError(
-            f"hardware.processes={requested}: each process needs a GPU, {gpus} are available; lower hardware.processes"
-        )
-    return requested or gpus
-
-
-def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") -> None:
-    """Raise ``UserError`` if a batch cannot be split into micro-batches and processes as ``config.hardware`` requires.
-
-    Args:
-        options: The hardware options.
-        batch_size: ``train.batch_size``, over all processes.
-        norm: ``backbone.norm``; batch normalisation needs all examples of a batch in one pass.
-    """
-    processes, most = processes_of(options), options.micro_batch
-    if norm == "batch" and most and most * processes < batch_size:
-        advice = "hardware.strategy=ddp" if _strategy(options) == "none" else "a larger hardware.processes"
-        raise UserError(
-            f"hardware.micro_batch={most}: backbone.norm=batch normalises over all examples of a batch "
-            f"(train.batch_size={batch_size}), so they must be computed in one pass; leave hardware.micro_batch out or "
-            f"set {advice}"
-        )
-    if batch_size < processes:
-        raise UserError(
-            f"train.batch_size={batch_size}: is smaller than hardware.processes={processes}; lower hardware.processes"
-        )
-    if most == 1 and batch_size % processes and _strategy(options) == "fsdp":
-        raise UserError(
-            "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
-            f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
-            "set hardware.micro_batch=2"
-        )
+    return torch.cuda.device_count()
 
 
 def slug(options: HardwareOptions) -> str:
@@ -237,13 +198,12 @@ def slug(options: HardwareOptions) -> str:
     fp32 on a CPU; and, with a strategy, the number of processes. Examples: ``cpu-xeon-6-143-8-vm-2t``, ``h200-bf16``,
     ``cpu-epyc-7763-25-1-1-2x1t-ddp`` (2 processes of 1 thread), ``h200-8x-bf16-fsdp``.
     """
-    name = _device_name(options.device)
-    precision = _precision(options.precision, name)
+    name, precision = device_name(options), precision_of(options)
     settings = f"-{precision}" if precision != "fp32" else ""
     settings += "-compiled" if options.compile else ""
     settings += "-deterministic" if options.deterministic else ""
-    settings += "-accelerated" if _accelerated(options, name, precision) else ""
-    strategy, processes = _strategy(options), processes_of(options)
+    settings += "-accelerated" if options.accelerated else ""
+    strategy, processes = options.strategy, processes_of(options)
     count, suffix = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
         return f"cpu-{processor().slug}-{count}{_threads(options)}t{settings}{suffix}"
@@ -255,15 +215,7 @@ def slug(options: HardwareOptions) -> str:
 
 def on_cpu(options: HardwareOptions) -> bool:
     """Return whether ``config.hardware`` resolves to the CPU on this machine."""
-    return _device_name(options.device) == "cpu"
-
-
-def _strategy(options: HardwareOptions) -> str:
-    """Return the strategy. Raises ``UserError`` if it is unknown."""
-    if options.strategy not in STRATEGIES:
-        choices = f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
-        raise UserError(f"hardware.strategy={options.strategy}: choose {choices}")
-    return options.strategy
+    return device_name(options) == "cpu"
 
 
 def _threads(options: HardwareOptions) -> int:
@@ -271,20 +223,21 @@ def _threads(options: HardwareOptions) -> int:
     return options.threads or max(1, usable_cpus() // processes_of(options))
 
 
-def _device_name(choice: str) -> str:
-    """Return ``cpu`` or ``cuda`` for ``hardware.device``. Raises ``UserError`` if it is unknown or not available."""
-    if choice not in ("auto", "cpu", "cuda"):
-        unsupported = f"torch's device {choice} is not supported; " if choice in ("mps", "xpu") else ""
-        raise UserError(f"hardware.device={choice}: {unsupported}choose auto, cpu or cuda (NVIDIA or AMD GPUs)")
-    if choice == "auto":
-        return "cuda" if _has_cuda() else "cpu"
-    if choice == "cuda" and not _has_cuda():
-        why = unused_accelerator() or "no CUDA device is available here"
-        raise UserError(f"hardware.device=cuda: {why}; choose hardware=cpu or hardware=auto")
-    return choice
+def device_name(options: HardwareOptions) -> str:
+    """Return ``cpu`` or ``cuda`` for ``hardware.device``."""
+    if options.device == "auto":
+        return "cuda" if has_cuda() else "cpu"
+    return options.device
 
 
-def _has_cuda() -> bool:
+def precision_of(options: HardwareOptions) -> str:
+    """Return the precision for ``hardware.precision``."""
+    if options.precision == "auto":
+        return "bf16" if device_name(options) == "cuda" else "fp32"
+    return options.precision
+
+
+def has_cuda() -> bool:
     """Return whether torch can use a CUDA or ROCm device."""
     if not torch_build():  # importing torch is slow
         return False
@@ -307,7 +260,7 @@ def unused_accelerator() -> str:
     """Return which accelerator ``hardware=auto`` does not use, and why; empty if it uses it or there is none."""
     maker = next((maker for maker, nodes in ACCELERATORS.items() if any(Path(node).exists() for node in nodes)), "")
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
-    if not (maker or apple) or _has_cuda():
+    if not (maker or apple) or has_cuda():
         return ""
     if apple:
         return "the GPU of this Mac is not supported (torch's device mps)"
@@ -316,30 +269,10 @@ def unused_accelerator() -> str:
     return f"there is a device file of an {maker} GPU, but {why}; lra-bench doctor says what to install"
 
 
-def _precision(choice: str, device: str) -> str:
-    """Return the precision for ``hardware.precision``. Raises ``UserError`` if the device does not support it."""
-    if choice == "auto":
-        return "bf16" if device == "cuda" else "fp32"
-    if choice not in PRECISIONS:
-        raise UserError(f"hardware.precision={choice}: choose auto, {', '.join(PRECISIONS)}")
-    if device == "cpu" and choice == "tf32":
-        raise UserError("hardware.precision=tf32: needs a CUDA device; choose fp32, bf16 or fp16 on a CPU")
-    return choice
-
-
-def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
-    """Return ``hardware.accelerated``. Raises ``UserError`` if device, precision or packages do not permit it."""
-    if not options.accelerated:
-        return False
-    if device != "cuda":
-        raise UserError("hardware.accelerated=true: needs a CUDA device; leave it out")
-    if precision not in ("bf16", "fp16"):
-        raise UserError("hardware.accelerated=true: its kernels need 16-bit precision; set hardware.precision=bf16")
-    if find_spec("fla") is None:
-        raise UserError(
-            f"hardware.accelerated=true: needs flash-linear-attention; install it with {install_command('accelerated')}"
-        )
-    return True
+def visible_gpus() -> Sequence[str]:
+    """Return the visible GPUs by the names that ``CUDA_VISIBLE_DEVICES`` uses for them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(gpu_count())]
 
 
 def first_line(error: BaseException) -> str:

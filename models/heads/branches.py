@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from lra_bench.backbone_options import ACTIVATION
 from lra_bench.contracts import UserError
 
 from ..feedforward import activation
@@ -42,7 +43,9 @@ class WeightedBranches(nn.Module):
         hidden = max(1, 2 * width // heads) if hidden is None else hidden
         if hidden < 1:
             raise UserError(f"model.mixer.merge.hidden={hidden}: must be at least 1")
-        self.activation = activation(kind, "model.mixer.merge.kind")
+        if violated := ACTIVATION.violated("model.mixer.merge.kind", kind):
+            raise UserError(violated)
+        self.activation = activation(kind)
         self.outputs = _uniform(heads, head_dim, width)
         self.before, self.before_bias = _uniform(heads, width, hidden), nn.Parameter(torch.zeros(heads, 1, hidden))
         self.after, self.after_bias = _uniform(heads, hidden, width), nn.Parameter(torch.zeros(heads, 1, width))

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .trees import ARITY, DEPTH, DIRECT_VALUE, LABEL, NO_DIGIT, ROOT
+from .levels import FIRST_VALUE, HIGHEST, KINDS, LOWEST
+from .trees import ARITY, DEPTH, DIRECT_VALUE, LABEL, ROOT
 
-Table = NDArray[np.int64]  # (R, 5) from describe()
+RUNGS = {"one_level": 1, "two_levels": 2, "three_levels": 3}
+"""Number of levels that each rung evaluates."""
+
+Table = NDArray[np.int64]  # (R, 9 + levels) from read_levels()
 
 
 def correct_rows(train: Table, rows: Table) -> dict[str, NDArray[np.bool_]]:
-    """Return whether each of three rules fitted on ``train`` is right about each of ``rows``, (R,).
+    """Return whether each of five rules fitted on ``train`` is right about each of ``rows``, (R,).
 
-    ``majority``: the most frequent label. ``root_operator``: the most frequent label for each root operator.
-    ``root_operator_and_digits``: the most frequent label for each pair of the root operator and its value over the
-    digits directly below it; pairs that are not in train are predicted from the root operator only.
+    Each predicts the label that is most frequent in train among the trees with the same properties, or the prediction
+    of the rule before it if there is no such tree:
+
+    - ``majority``: no property;
+    - ``root_operator``;
+    - ``root_operator_and_digits``: the root operator and its value over the digits directly below it;
+    - ``kinds_of_children``: these and the set of the operators directly below the root;
+    - ``digits_of_children``: these and the smallest and the largest digit directly below these operators.
     """
-    root_only = _most_frequent_label(train[:, ROOT], train[:, LABEL], rows[:, ROOT])
-    train_pairs, pairs = _root_and_digits(train), _root_and_digits(rows)
-    root_and_digits = np.where(
-        np.isin(pairs, train_pairs), _most_frequent_label(train_pairs, train[:, LABEL], pairs), root_only
-    )
-    majority = np.full(len(rows), np.bincount(train[:, LABEL]).argmax())
-    guesses = {"majority": majority, "root_operator": root_only, "root_operator_and_digits": root_and_digits}
-    return {rule: guess == rows[:, LABEL] for rule, guess in guesses.items()}
+    properties: dict[str, list[int]] = {
+        "majority": [],
+        "root_operator": [ROOT],
+        "root_operator_and_digits": [ROOT, DIRECT_VALUE],
+        "kinds_of_children": [ROOT, DIRECT_VALUE, KINDS],
+        "digits_of_children": [ROOT, DIRECT_VALUE, KINDS, LOWEST, HIGHEST],
+    }
+    guesses, correct = np.zeros(len(rows), dtype=np.int64), {}
+    for rule, columns in properties.items():
+        guesses = _most_frequent_label(train, rows, columns, guesses)
+        correct[rule] = guesses == rows[:, LABEL]
+    return correct
+
+
+def guesses_of_levels(train: Table, rows: Table, levels: int) -> Table:
+    """Return the labels (R,) that an evaluator predicts which reads the digits on the first ``levels`` levels only.
+
+    If a tree has no deeper level, its value is predicted. Otherwise what lies deeper is left out of the tree, and the
+    label is predicted that is most frequent in train among the trees with the same root operator whose value without
+    deeper levels is the same.
+    """
+    value = FIRST_VALUE + levels - 1
+    root_only = _most_frequent_label(train, rows, [ROOT], np.zeros(len(rows), dtype=np.int64))
+    guesses = _most_frequent_label(train, rows, [ROOT, value], root_only)
+    return np.where(rows[:, DEPTH] <= levels + 1, rows[:, value], guesses)
+
+
+def rung_rows(train: Table, rows: Table) -> dict[str, NDArray[np.bool_]]:
+    """Return whether the evaluator of each of ``RUNGS`` is right about each of ``rows``, (R,)."""
+    return {name: guesses_of_levels(train, rows, levels) == rows[:, LABEL] for name, levels in RUNGS.items()}
 
 
 def compare(train: Table, rows: Table) -> dict[str, float]:
@@ -49,15 +82,17 @@ def root_and_label(table: Table) -> NDArray[np.float64]:
     return counts / len(table)
 
 
-def _root_and_digits(table: Table) -> NDArray[np.int64]:
-    """Return one number for each pair of root operator and value of the digits directly below it, (R,)."""
-    return table[:, ROOT] * (NO_DIGIT + 1) + table[:, DIRECT_VALUE]
+def _most_frequent_label(train: Table, rows: Table, columns: Sequence[int], otherwise: Table) -> Table:
+    """Return the most frequent label in train of the trees that equal each of ``rows`` in ``columns``, (R,).
 
-
-def _most_frequent_label(
-    keys: NDArray[np.int64], labels: NDArray[np.int64], queries: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return, for each key in ``queries``, the most frequent label of that key in ``keys`` and ``labels``."""
-    counts = np.zeros((int(max(keys.max(), queries.max())) + 1, 10), dtype=np.int64)
-    np.add.at(counts, (keys, labels), 1)
-    return counts.argmax(axis=1)[queries]
+    Rows without an equal tree get ``otherwise``.
+    """
+    keys = np.zeros(len(train) + len(rows), dtype=np.int64)
+    for column in columns:
+        values = np.concatenate([train[:, column], rows[:, column]])
+        keys = keys * (values.max() + 1) + values
+    distinct, number = np.unique(keys, return_inverse=True)
+    counts = np.zeros((len(distinct), 10), dtype=np.int64)
+    np.add.at(counts, (number[: len(train)], train[:, LABEL]), 1)
+    own = number[len(train) :]
+    return np.where(counts[own].any(axis=1), counts.argmax(axis=1)[own], otherwise)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lra_bench.contracts import Slicing
+    from lra_bench.contracts import MinimalPairs, Slicing
     from lra_bench.data.cache import Advance
     from lra_bench.data.examples import Examples
 
@@ -30,12 +30,20 @@ GENERATOR_VERSION = 1
 It is part of the fingerprint and of the cache keys, so new data is generated and cells get a new hash. Increase
 ``TaskSpec.version`` if the task is corrected and scores are no longer comparable; existing records are then stale.
 """
+FLOOR_VERSION = 1
+"""Version of the floors and rungs, part of their cache key. Increase it if they are computed differently."""
 OFFICIAL_ROWS = {"train": 96_000, "validation": 2_000, "test": 2_000}
 # Splits are consecutive parts of one stream of distinct trees, train last: its size does not affect the test split.
 STREAM_ORDER = ("test", "validation", "train")
 # Trees with the default operator probability rarely exceed this number of tokens.
 LONG_TOKENS = 4_096
 SMALLEST_ACCEPTANCE = 1e-4
+LEVELS = 3
+"""Number of levels of a tree that are evaluated for the rungs."""
+PAIRS, PAIR_LEVELS = 500, 5
+"""Number of minimal pairs, and deepest level of their digit."""
+FITTED_ROWS, FITTED_TOKENS = 20_000, 2**23
+"""Most training examples of another length on which floors are fitted, and most tokens if that many are longer."""
 
 
 class ListOps(Task):
@@ -51,9 +59,14 @@ class ListOps(Task):
     scales ``window``, and examples are selected so that root operator and label have the same joint distribution as in
     train: the trees are larger or smaller, but the distribution of the answers is the same.
 
-    Floors (baselines without a model): ``majority``; ``root_operator``, the most frequent label for each root operator;
-    ``root_operator_and_digits``, the most frequent label for the root operator and its value over the digits directly
-    below it.
+    Floors (baselines without a model), each the most frequent label for more properties than the one before:
+    ``majority``; ``root_operator``; ``root_operator_and_digits``, the root operator and its value over the digits
+    directly below it; ``kinds_of_children``, also the set of the operators directly below it; ``digits_of_children``,
+    also the smallest and the largest digit directly below these. They are fitted on training examples of the evaluated
+    length.
+
+    Rungs: ``one_level``, ``two_levels`` and ``three_levels``, exact evaluators of so many nested operators from the
+    root on. They leave out what lies deeper, and predict the most frequent label for the root operator and its value.
 
     Source: Nangia and Bowman 2018, arXiv 1804.06028; as in Tay et al. 2021, arXiv 2011.04006. Deviates from the
     original: examples are generated from a seed, and no example occurs twice.
@@ -172,10 +185,10 @@ class ListOps(Task):
         return None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Return the accuracies of ``majority``, ``root_operator`` and ``root_operator_and_digits``.
+        """Return the accuracies of the floors: tables of labels by properties of the first levels of a tree.
 
-        They predict the most frequent label of train: of all trees, of trees with the same root operator, and of trees
-        with the same root operator and value of the digits directly below it.
+        They are fitted on train, at another length on training examples of that length; ``floors.correct_rows``
+        describes each.
         """
         from ..floor_rows import means
 
@@ -187,13 +200,21 @@ class ListOps(Task):
         """Return whether each of these rules is right about each example, (R,) by name."""
         from .floors import correct_rows
 
-        return correct_rows(self._table("train"), self._table(split, length))
+        return self._fitted("floors", correct_rows, split, length)
+
+    def rungs(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
+        """Return the accuracies of evaluators of the first one, two and three levels of operators."""
+        from ..floor_rows import means
+        from .floors import rung_rows
+
+        return means(self._fitted("rungs", rung_rows, split, length))
 
     def slices(self, split: str) -> Mapping[str, Slicing]:
-        """Return slices of the examples by length, by depth of the tree and by root operator."""
+        """Return slices by length, by depth of the tree, by root operator, and by where sums modulo 10 occur."""
         from lra_bench.data.columns import numbers
         from lra_bench.data.slicing import by_value, in_bins
 
+        from .levels import SUM_NAMES, SUMS
         from .trees import DEPTH, ROOT, ROOT_NAMES
 
         table = self._table(split)
@@ -201,7 +222,25 @@ class ListOps(Task):
             "length": in_bins(numbers(self.split(split), "length")),
             "depth": by_value(table[:, DEPTH]),
             "operator": by_value(table[:, ROOT], ROOT_NAMES),
+            "modular_sums": by_value(table[:, SUMS], SUM_NAMES),
         }
+
+    def minimal_pairs(self) -> MinimalPairs | None:
+        """Return pairs of trees that differ in one digit and in their value, labelled by the level of the digit.
+
+        The level is the number of operators that contain the digit, from one to five. The pairs have the training
+        length and are generated, like splits of other lengths.
+        """
+        from lra_bench.contracts import MinimalPairs
+        from lra_bench.data.examples import digests_of
+        from lra_bench.data.slicing import by_value
+
+        from .pairs import draw_pairs
+
+        avoid = frozenset().union(*(digests_of(self.split(name)) for name in self.rows))
+        levels = min(PAIR_LEVELS, self.max_depth - 1)
+        pairs = draw_pairs(self._trees(self.max_length), self.seed, PAIRS, levels, avoid)
+        return MinimalPairs(pairs.dataset(), "level", by_value(pairs.extra["level"][::2])) if len(pairs) else None
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return statistics of a split and of train.
@@ -302,13 +341,13 @@ class ListOps(Task):
         if reason := self.supports_length(length):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
         trees = self._trees(length)
-        # A different stream for each length and split; stream 0 is that of the training length.
-        stream = 1 + length * len(STREAM_ORDER) + STREAM_ORDER.index(name)
 
         def make(advance: Advance) -> Iterator[Examples]:
             wanted = root_and_label(self._table("train"))
             avoid = frozenset().union(*(digests_of(self.split(other)) for other in self.rows))
-            yield from matched(trees, self.seed, stream, self.extrapolation_rows, wanted, avoid, advance)
+            yield from matched(
+                trees, self.seed, self._stream(name, length), self.extrapolation_rows, wanted, avoid, advance
+            )
 
         key = settings_digest(GENERATOR_VERSION, self.fingerprint(), *_settings(trees), name, length)
         description = f"generating ListOps {name} of length {length:,}"
@@ -328,17 +367,49 @@ class ListOps(Task):
         return max(1, round(self.window[0] * scale)), round(self.window[1] * scale)
 
     def _table(self, split: str, length: int | None = None) -> NDArray[np.int64]:
-        """Return the properties of every example of a split, (R, 5), computed once.
-
-        The columns are those of ``trees.describe``: value, root operator, root arity, value of the root over the digits
-        directly below it, and depth.
-        """
-        from .trees import describe_rows
+        """Return the columns of ``levels.read_levels`` for every example of a split, (R, 12), computed once."""
+        from .levels import read_rows
 
         split_key = split, length or self.max_length
         if split_key not in self._tables:
-            self._tables[split_key] = describe_rows(self.split(split, length))
+            self._tables[split_key] = read_rows(self.split(split, length), LEVELS)
         return self._tables[split_key]
+
+    def _fitted(
+        self, name: str, rules: Callable[..., Mapping[str, NDArray[Any]]], split: str, length: int | None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return what ``rules`` of the module ``floors`` compute for a split, stored in the cache of the data."""
+        from ..floor_rows import stored
+
+        length = length or self.max_length
+
+        def compute(advance: Advance) -> Mapping[str, NDArray[Any]]:
+            train = self._table("train") if length == self.max_length else self._drawn_table(split, length)
+            return rules(train, self._table(split, length))
+
+        key = settings_digest(FLOOR_VERSION, self.fingerprint(), length, *_settings(self._trees(length)))
+        description = f"{name} of ListOps {split} at length {length:,}"
+        return stored(self._prepared(), f"listops-{name}-{split}-{length}", key, compute, 0, description)
+
+    def _drawn_table(self, split: str, length: int) -> NDArray[np.int64]:
+        """Return the table of training examples of another length that are not in ``split`` of that length."""
+        from lra_bench.data.examples import digests_of
+
+        from .floors import root_and_label
+        from .generation import matched
+        from .levels import read_levels
+
+        if ("drawn", length) not in self._tables:
+            rows = min(FITTED_ROWS, self.rows["train"], max(self.extrapolation_rows, FITTED_TOKENS // length))
+            stream, avoid = self._stream("train", length), digests_of(self.split(split, length))
+            wanted = root_and_label(self._table("train"))
+            [drawn] = matched(self._trees(length), self.seed, stream, rows, wanted, avoid, lambda advanced: None)
+            self._tables["drawn", length] = read_levels(drawn.values, drawn.starts, drawn.lengths, LEVELS)
+        return self._tables["drawn", length]
+
+    def _stream(self, name: str, length: int) -> int:
+        """Return the number of a stream, which differs between lengths and splits; 0 is that of the training length."""
+        return 1 + length * len(STREAM_ORDER) + STREAM_ORDER.index(name)
 
     def _files(self) -> dict[str, Path]:
         from lra_bench.data.cache import Cache

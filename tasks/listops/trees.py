@@ -105,7 +105,7 @@ def draw(
 
 
 @compiled
-def _value(operator: int, counts: Any, arguments: int) -> int:
+def evaluate(operator: int, counts: Any, arguments: int) -> int:
     """Return the value of an operator from the number of occurrences of each digit among its arguments, (10,)."""
     if operator == SM:
         total = 0
@@ -170,11 +170,11 @@ def _describe_row(tokens: Any, operators: Any, arguments: Any, counts: Any, out:
         if arguments[level] == 0:
             out[LABEL] = -3
             return
-        value = _value(operators[level], counts[level], arguments[level])
+        value = evaluate(operators[level], counts[level], arguments[level])
         if level == 0:
             digits = direct.sum()
             out[LABEL], out[ROOT], out[ARITY] = value, operators[0], arguments[0]
-            out[DIRECT_VALUE] = _value(operators[0], direct, digits) if digits > 0 else NO_DIGIT
+            out[DIRECT_VALUE] = evaluate(operators[0], direct, digits) if digits > 0 else NO_DIGIT
         else:
             counts[level - 1, value] += 1
             arguments[level - 1] += 1

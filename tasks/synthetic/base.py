@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from lra_bench.contracts import DataCache, Provenance, Task, UserError
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from lra_bench.contracts import FloorRows, Slicing
+    from lra_bench.contracts import FloorRows, MinimalPairs, Slicing
     from lra_bench.data.cache import Advance
 
     from .floors import Rule
+    from .pairs import Decisive
     from .rows import Block
 
 GENERATOR_VERSION = 1
+PAIRS = 500
+"""Number of minimal pairs."""
 ROWS = {"train": 100_000, "validation": 2_000, "test": 2_000}
 # Splits are consecutive parts of one stream of distinct examples, train last: its size does not affect the test split.
 STREAM_ORDER = ("test", "validation", "train")
@@ -98,6 +101,36 @@ class SyntheticTask(Task):
         They are computed from the tokens. Targets are in the order of rows and positions.
         """
         return {}
+
+    def decisive(self, block: Block) -> Decisive:
+        """Return the tokens of a block of which one is changed in minimal pairs; a task without it has no pairs."""
+        raise NotImplementedError
+
+    def minimal_pairs(self) -> MinimalPairs | None:
+        """Return pairs of examples that differ in one token and in targets, labelled by the distance of the target.
+
+        It is the number of positions between the token and the first target that differs.
+        """
+        from lra_bench.contracts import MinimalPairs
+        from lra_bench.data.examples import digests_of
+        from lra_bench.data.slicing import in_bins
+
+        from .pairs import draw_pairs
+
+        if type(self).decisive is SyntheticTask.decisive:
+            return None
+        length = self.spec.train_length
+        stream = settings_digest(GENERATOR_VERSION, "pairs", self.spec.name, self.settings(), length, self.seed)
+
+        def draw(first: int, count: int) -> Block:
+            return self.in_split(self.draw(int(stream, 16), first, count, length), "test")
+
+        avoid = frozenset().union(*(digests_of(self.split(split)) for split in self.rows))
+        pairs = draw_pairs(draw, self.decisive, self._read_as("test"), PAIRS, self.seed, avoid)
+        distances = pairs.extra["distance"][::2]
+        if not len(distances):
+            return None
+        return MinimalPairs(pairs.examples().dataset(fixed=True), "distance", in_bins(distances))
 
     def fingerprint(self) -> str:
         """Return a digest of the generator's settings."""
@@ -202,11 +235,16 @@ class SyntheticTask(Task):
         where = f"{self.spec.name} {split}" + ("" if length == self.spec.train_length else f" at length {length:,}")
         others = {name: self.split(name) for name in self.rows if name != split}
 
+        check_rows(self.split(split, length), self.blocks(split, length), self._read_as(split), where, length, others)
+
+    def _read_as(self, split: str) -> Callable[[Block], tuple[Block, NDArray[Any]]]:
+        """Return ``read`` with the targets of a split."""
+
         def read(block: Block) -> tuple[Block, NDArray[Any]]:
             expected, valid = self.read(block)
             return self.in_split(expected, split), valid
 
-        check_rows(self.split(split, length), self.blocks(split, length), read, where, length, others)
+        return read
 
     def provenance(self) -> Provenance:
         """Return source, licence, citation and, for each split, the sha256 of lengths, tokens and targets."""

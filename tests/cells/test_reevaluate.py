@@ -75,14 +75,15 @@ def test_new_lengths_and_knobs_are_added_to_the_record_as_an_attempt(measured, c
     assert best_weights(measured) == weights
 
 
-def test_a_record_without_slices_gets_them_if_its_training_length_is_evaluated(cell):
+def test_a_record_without_slices_and_pairs_gets_them_if_its_training_length_is_evaluated(cell):
     raw = json.loads(cell.read_text())
-    assert raw["slices"]
-    cell.write_text(json.dumps({**raw, "slices": []}))
+    assert raw["slices"] and raw["minimal_pairs"]["points"]
+    cell.write_text(json.dumps({**raw, "slices": [], "minimal_pairs": None}))
     reevaluate(cell, [120])
-    assert store.load(cell).slices == []
+    assert store.load(cell).slices == [] and store.load(cell).minimal_pairs is None
     reevaluate(cell)
     assert store.load(cell).slices == [{**point, "attempt": 3} for point in raw["slices"]]
+    assert store.load(cell).minimal_pairs == {**raw["minimal_pairs"], "attempt": 3}
     reevaluate(cell)
     assert {point["attempt"] for point in store.load(cell).slices} == {3}
 

@@ -22,8 +22,9 @@ SMOKE = ["model=performer", "task=listops", "protocol=smoke", "hardware=cpu", "h
 FIELDS = {
     "schema_version", "hash_version", "status", "reason", "last_lines", "attempt", "key", "variant", "config",
     "protocol_modified", "command", "started_at", "finished_at", "wall_seconds", "code", "data", "environment",
-    "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "margins", "slices",
-    "extrapolation", "capability", "search", "state", "memory", "adaptive_depth", "restriction", "artifacts",
+    "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "rungs", "margins", "slices",
+    "minimal_pairs", "extrapolation", "capability", "search", "state", "memory", "adaptive_depth", "restriction",
+    "artifacts",
 }  # fmt: skip
 
 
@@ -62,13 +63,17 @@ def test_the_record_is_complete(bench):
     assert record["flops"]["per_token_training"] > record["flops"]["per_token_forward"] > 0
     test = record["metrics"]["test"]
     assert 0 <= test["low"] <= test["accuracy"] <= test["high"] <= 1
-    assert {point["slicing"] for point in record["slices"]} == {"length", "depth", "operator"}
-    for name in ("length", "depth", "operator"):
+    assert {point["slicing"] for point in record["slices"]} == {"length", "depth", "operator", "modular_sums"}
+    for name in ("length", "depth", "operator", "modular_sums"):
         own = [point for point in record["slices"] if point["slicing"] == name]
         assert sum(point["n"] for point in own) == test["n"]
         assert sum(point["n"] * point["score"] for point in own) / test["n"] == pytest.approx(test["accuracy"])
         assert all(point["floor"] is not None for point in own)
-    assert set(record["floors"]) == {"majority", "root_operator", "root_operator_and_digits"}
+    assert {"majority", "root_operator", "digits_of_children"} < set(record["floors"])
+    pairs = record["minimal_pairs"]
+    assert pairs["slicing"] == "level" and pairs["total"]["chance"] == pytest.approx(0.01)
+    assert sum(point["n"] for point in pairs["points"]) == pairs["total"]["n"] > 400
+    assert set(record["rungs"]) == {"one_level", "two_levels", "three_levels"}
     assert record["parameters"]["total"] == sum(
         record["parameters"][part] for part in ("body", "embeddings", "positions", "head")
     )
@@ -81,7 +86,7 @@ def test_the_extrapolation_has_a_floor_at_every_length(bench):
     for point in curve["points"]:
         assert point["status"] == "ok", point["reason"]
         assert point["length"] == curve["train_length"] * point["ratio"]
-        assert point["floor_name"] == "root_operator_and_digits"
+        assert point["floor"] == max(point["floors"].values())
         assert 0 < point["floor"] < 1
         assert point["low"] <= point["score"] <= point["high"]
         assert point["skill"] == pytest.approx((point["score"] - point["floor"]) / (1 - point["floor"]))

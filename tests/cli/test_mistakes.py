@@ -9,9 +9,9 @@ import pytest
 
 from lra_bench.build import suggest
 from lra_bench.cli import main
-from lra_bench.config.compose import check_override, option_names
 from lra_bench.config.groups import option_files
 from lra_bench.config.hints import SYNONYMS, WORDS
+from lra_bench.config.validation import check_override, option_names
 from lra_bench.contracts import UserError
 from tests.support.command import TINY, Folder
 

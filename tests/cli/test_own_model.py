@@ -1,7 +1,16 @@
 """A model of the user outside the package: each mistake gives one sentence, and an edit is measured again."""
 
+import json
+import sys
+
 import pytest
 
+from lra_bench.config import compose as configuration
+from lra_bench.config.hashing import config_hash
+from lra_bench.config.import_path import importable
+from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.serialization import as_dict, from_dict
+from lra_bench.contracts import UserError
 from tests.support.command import TINY, Folder
 
 CODE = """from lra_bench.models.mixer import HeadMixer, MixerSpec
@@ -69,6 +78,28 @@ MISTAKES = {
 }
 
 
+BACKBONE = """from lra_bench.models.backbone import SequenceModel
+
+
+class Mine(SequenceModel):
+    def __init__(self, *, temperature: float = 1.0, pool=(1, 2), **common):
+        super().__init__(**common)
+        self.temperature, self.pool = temperature, pool
+
+    def forward(self, batch, memory=None):
+        output = super().forward(batch, memory)
+        return output._replace(logits=output.logits / self.temperature)
+"""
+INTERRUPTED = """        folder = Path(__file__).parent
+        if self.training:
+            with (folder / "steps").open("a") as file:
+                file.write(".")
+            if (folder / "steps").stat().st_size == 12:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return output"""
+STACK = "# @package _global_\nmodel:\n  label: Mine\n  mixer: {_target_: mine.Mine}\nbackbone: {_target_: stack.Mine}\n"
+
+
 def written(root, code=CODE, model=MODEL, name="mine.py"):
     (root / "ideas" / "model").mkdir(parents=True)
     (root / "ideas" / name).write_text(code)
@@ -119,11 +150,90 @@ def test_an_edited_mixer_is_measured_again_and_its_record_keeps_the_code(tmp_pat
     assert first["status"] == "ok" and first["code"]["sources"] == {"mine": CODE}
     assert first["parameters"]["without_gradient"] > 0 and first["speed"]
     assert "done" in folder.run(*command(profiled, "--dry-run", folder="10:30:00")).stdout
+    changed = folder.run(*command("model.mixer.scale=2", "--dry-run", folder="10:30:00")).stdout
+    assert "model.mixer.scale 1 → 2" in " ".join(changed.split())
     edited = CODE.replace("q.sigmoid() * v", "v")
     (tmp_path / "10:30:00" / "mine.py").write_text(edited)
     folder.run(*command(profiled, folder="10:30:00"))
     assert {record["code"]["sources"]["mine"] for record in folder.records()} == {CODE, edited}
     assert len({record["key"]["hash"] for record in folder.records()}) == 2
+
+
+def test_cells_of_an_own_model_are_compared(tmp_path, forks):
+    folder = Folder(tmp_path)
+    written(tmp_path)
+    cells = ("model=mine", "model=mine model.mixer.scale=2")
+    assert "model.mixer.scale" in forks.command(folder, "diff", *cells, "--config-dir", "ideas").stdout
+
+
+@pytest.fixture
+def backbone(tmp_path):
+    """Return a function that composes a cell with a backbone of the user, and the folder of the user."""
+    written(tmp_path, model=STACK)
+    (tmp_path / "ideas" / "stack.py").write_text(BACKBONE)
+
+    def compose(*overrides):
+        return configuration.compose(["task=listops", "protocol=smoke", "model=mine", *overrides], tmp_path / "ideas")
+
+    with importable(tmp_path / "ideas"), configuration.hydra_context():
+        yield compose, tmp_path / "ideas"
+    for name in ("mine", "stack"):
+        sys.modules.pop(name, None)
+
+
+def test_a_backbone_has_options_of_its_own_which_are_checked_hashed_and_stored(backbone):
+    compose, folder = backbone
+    plain, changed = compose(), compose("backbone.temperature=4", "backbone.pool=[3]", "backbone.pooling=last")
+    assert (plain.config.backbone.temperature, plain.config.backbone.pool) == (1.0, [1, 2])
+    assert plain.differences == {} and plain.modified == ()
+    assert changed.differences == {"backbone.temperature": 4, "backbone.pool": [3]}
+    assert changed.modified == ("backbone.pooling",)
+    assert from_dict(json.loads(json.dumps(as_dict(changed.config)))) == changed.config
+    network = build_model(changed.config, build_task(changed.config).spec)
+    assert (network.temperature, network.pool, network.pooling) == (4, [3], "last")
+    by_override = compose("model=transformer", "backbone._target_=stack.Mine", "backbone.temperature=4")
+    assert by_override.differences == {"backbone._target_": "stack.Mine", "backbone.temperature": 4}
+    before = {config_hash(each.config, "") for each in (plain, changed)}
+    (folder / "stack.py").write_text(BACKBONE.replace("/ self", "* self"))
+    assert len(before | {config_hash(plain.config, "")}) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "overrides", "message"),
+    [
+        (
+            BACKBONE,
+            ["backbone.temperatures=2"],
+            r"^backbone\.temperatures: there is no such option; did you mean .*temp",
+        ),
+        (BACKBONE, ["model=transformer", "backbone.temperature=2"], r"^backbone\.temperature: there is no such option"),
+        (BACKBONE, ["backbone._target_=stack.Mien"], r"^backbone\._target_=stack\.Mien: .*stack defines Mine"),
+        (BACKBONE.replace("pool", "depth"), [], r"^backbone\._target_=stack\.Mine: its argument depth is an option"),
+    ],
+)
+def test_a_mistake_in_a_backbone_gives_one_sentence(backbone, code, overrides, message):
+    compose, folder = backbone
+    (folder / "stack.py").write_text(code)
+    with pytest.raises(UserError, match=message):
+        compose(*overrides)
+
+
+@pytest.mark.slow
+def test_a_backbone_of_the_user_trains_and_resumes(tmp_path, forks):
+    """The first run is interrupted in its forward pass 12, the third is not."""
+    folder, given = Folder(tmp_path), ["backbone.temperature=4", "hardware.checkpoint_seconds=0"]
+    written(tmp_path, model=STACK)
+    code = BACKBONE.replace("        return output", INTERRUPTED)
+    (tmp_path / "ideas" / "stack.py").write_text(f"import os\nimport signal\nfrom pathlib import Path\n{code}")
+    records, passes = [], [0]
+    for rerun in ("failed", "failed", "all"):
+        forks.command(folder, *command("--rerun", rerun, *given), check=False)
+        records.append(folder.record())
+        passes.append((tmp_path / "ideas" / "steps").stat().st_size)
+    assert [record["status"] for record in records] == ["interrupted", "ok", "ok"]
+    assert passes == [0, 12, 12 + 1 + 9, 22 + 1 + 20]  # one pass of each run is that of the check before training
+    assert records[1]["metrics"] == records[2]["metrics"]
+    assert {record["config"]["backbone"]["temperature"] for record in records} == {4}
 
 
 def test_check_prints_one_line_per_property(tmp_path, forks):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lra_bench.config.hashing import covered, digest
 from lra_bench.config.listing import options
 from lra_bench.config.origins import annotated, explained, origins
 from lra_bench.config.serialization import as_dict
@@ -48,7 +49,8 @@ def test_values_of_every_section_have_their_origin(tmp_path):
 
 
 def test_interpolated_values_have_the_origin_of_the_interpolation(tmp_path):
-    assert lines(tmp_path, "tracker.mode=${protocol.name}")["mode"] == "mode: quick # override (default null)"
+    found = lines(tmp_path, "tracker.project=${protocol.name}")
+    assert found["project"] == "project: quick # override (default lra-bench)"
 
 
 def side(named):
@@ -67,11 +69,12 @@ def test_cells_differ_in_options_and_defaults_in_code():
         side("performer")
 
 
-def write(cell, results, **changes):
+def write(cell, results, hash="00000000", fingerprint=None, **changes):
     """Write a record of a cell, with other values in the section ``train``."""
     config = as_dict(dataclasses.replace(cell.config, train=dataclasses.replace(cell.config.train, **changes)))
-    parts = {name: getattr(cell.key, name) for name in ("hardware", "protocol")}
-    made = make_record("performer", "listops", cell.key.seed, hash="00000000", config=config, **parts)
+    parts = {name: getattr(cell.key, name) for name in ("model", "task", "seed", "hardware", "protocol")}
+    made = make_record(hash=hash, config=config, **parts)
+    made.data["fingerprint"] = fingerprint or cell.fingerprint
     path = results / "runs" / made.key.file("json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(made.to_dict()))
@@ -84,7 +87,21 @@ def test_the_reason_names_the_options_that_differ_from_the_nearest_record(tmp_pa
     reason = changed_since(planned.cell, tmp_path, None)
     assert reason == "differs from the record 00000000: train.lr 0.001 → 0.002, protocol/quick.yaml: common"
     write(planned.cell, tmp_path)
-    assert "in the data, or in a default or revision" in changed_since(planned.cell, tmp_path, None)
+    assert changed_since(planned.cell, tmp_path, None).endswith("a default or several revisions in code")
+    write(planned.cell, tmp_path, fingerprint="aaaa")
+    reason = changed_since(planned.cell, tmp_path, None)
+    assert reason.endswith(f"fingerprint of the data aaaa → {planned.cell.fingerprint}")
+
+
+@pytest.mark.parametrize(("model", "name"), [("lru", "LRU"), ("s4d", "S4D")])
+def test_the_reason_names_a_class_whose_revision_has_risen(tmp_path, model, name):
+    (planned,) = plan(["task=listops", f"model={model}", "hardware=cpu"], tmp_path)
+    before = covered(planned.cell.config)
+    before["model"]["mixer"]["_revisions_"].remove(2)
+    hash = digest(before, planned.cell.fingerprint)
+    assert hash != planned.cell.key.hash == digest(covered(planned.cell.config), planned.cell.fingerprint)
+    write(planned.cell, tmp_path, hash)
+    assert changed_since(planned.cell, tmp_path, None).endswith(f"{hash}: revision of {name} 1 → 2")
 
 
 def test_cells_with_values_of_their_own_are_listed():

@@ -48,6 +48,14 @@ def test_the_key_does_not_depend_on_the_chosen_rate(config: CellConfig) -> None:
         assert key(from_dict(as_dict(final))) == key(config)
 
 
+def test_a_pilot_is_the_trial_of_a_search_at_the_rate_of_the_protocol() -> None:
+    (pilot,) = cells("search=trial", "seed=1000")
+    (searched,) = cells("search=lr")
+    trial = search.trial_config(searched.cell.config, searched.cell.config.train.lr, 1000)
+    assert search.is_trial(pilot.cell.config) and pilot.cell.key.protocol == search.protocol_label(trial)
+    assert pilot.cell.key.hash == config_hash(trial, searched.cell.fingerprint)
+
+
 def test_the_key_depends_on_grid_seeds_rule_factor_and_the_rate_of_the_protocol(config, monkeypatch) -> None:
     changed = [
         with_search(config, rates=[*config.search.rates, 0.1]),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import DepthBudget, DepthCalibration, Output, Task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -149,8 +150,8 @@ def network(task, name, **options):
     node = node_file("model", name)["model"]
     torch.manual_seed(0)
     return SequenceModel(
-        spec=task.spec, mixer=node["mixer"], position=node_file("position", "sinusoidal"), width=16, heads=2,
-        ff_width=24, dropout=0.0, controller=node["controller"], **options,
+        spec=task.spec, mixer=node["mixer"], position=node_file("position", "sinusoidal"),
+        options=BackboneOptions(width=16, heads=2, ff_width=24, dropout=0.0, **options), controller=node["controller"],
     )  # fmt: skip
 
 

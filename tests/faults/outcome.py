@@ -44,9 +44,10 @@ def outcome(folder: Folder) -> dict:
     curve = {name: value for name, value in record["extrapolation"].items() if name != "attempts"}
     curve["points"] = [{name: value for name, value in p.items() if name != "attempt"} for p in curve["points"]]
     slices = [{name: value for name, value in point.items() if name != "attempt"} for point in record["slices"]]
+    pairs = {name: value for name, value in (record["minimal_pairs"] or {}).items() if name != "attempt"}
     kept = {name: value for name, value in record.items() if name not in NOT_COMPARED}
     return {
-        "record": {**kept, "training": training, "slices": slices, "extrapolation": curve},
+        "record": {**kept, "training": training, "slices": slices, "minimal_pairs": pairs, "extrapolation": curve},
         "curves": pd.read_parquet(path.with_name(record["artifacts"]["curves"])).to_csv(),
         "predictions": pd.read_parquet(path.with_name(record["artifacts"]["predictions"])).to_csv(),
         "weights": best.read_bytes(),

@@ -34,13 +34,14 @@ from tests.support.record_factory import (
     make_costs,
     make_curves,
     make_growth,
+    make_pairs,
     make_record,
     make_slice,
     make_speed,
 )
 
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_state", "score_vs_depth")
-OWN_MODULE = ("score_vs_length", "abilities", "rate_search", "middle_phase")
+OWN_MODULE = ("score_vs_length", "abilities", "rate_search", "middle_phase", "minimal_pairs")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in OWN_MODULE)
 """Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""
 OF_SCORES = (
@@ -359,6 +360,23 @@ def test_slices_show_the_mean_over_seeds_and_the_floor_of_each_slice() -> None:
             for _, rows in data[data["slicing"] == slicing].groupby("label")
         )
     assert "reformer" not in set(data["model"])
+
+
+def test_minimal_pairs_show_the_score_by_label_and_random_guesses() -> None:
+    made = [make_record("transformer", seed=n, minimal_pairs=make_pairs(0.9, 0.5 + 0.1 * n, 0.02)) for n in range(3)]
+    made += [make_record("local", minimal_pairs=make_pairs(0.4, 0.0, 0.0)), make_record("performer")]
+    figure, data = one("minimal_pairs", made)
+    (ax,) = figure.axes
+    assert ax.get_title("left") == "listops · by level" and ax.get_ylabel() == "pairs with both right (%)"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "3"]
+    (chance,) = [line for line in ax.lines if line.get_gid() == "floor"]
+    assert set(chance.get_ydata()) == {1.0}
+    assert set(data["variant"]) == {"transformer", "local"}
+    own = data[data["variant"] == "transformer"].sort_values("place")
+    assert list(own["score"]) == pytest.approx([0.9, 0.6, 0.02]) and list(own["learned"]) == [3, 3, 0]
+    lines = {tuple(line.get_ydata()) for line in ax.lines if line.get_zorder() == 3.5}
+    assert lines == {tuple(100 * own["score"]), (40.0, 0.0, 0.0)}
+    assert FIGURES["minimal_pairs"].exclusions(made) == [*[""] * 4, "without minimal pairs"]
 
 
 def test_slices_are_sorted_by_their_first_number_and_single_slices_are_not_drawn() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lra_bench.cells import locks
 from lra_bench.config import compose
+from lra_bench.config.validation import check_machine
 from lra_bench.contracts import UserError
 from lra_bench.grid import resources
 from lra_bench.records.key import CellKey
@@ -31,7 +32,7 @@ def eight_cores(monkeypatch):
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware.has_cuda", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
 
@@ -88,8 +89,9 @@ def test_workers_share_gpus_if_requested_and_their_energy_is_not_measured(eight_
     ],
 )
 def test_more_than_is_available_is_refused(eight_cores, four_gpus, overrides, named):
+    config = composed(*overrides)
     with pytest.raises(UserError, match=named):
-        resources.with_own_threads(composed(*overrides))
+        check_machine(config, resources.cores_per_cell(config))
 
 
 def test_a_cell_can_be_reserved_only_once(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from lra_bench.leaderboard.overview import overview
 from lra_bench.leaderboard.table import leaderboard, runs
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Restriction
-from tests.support.record_factory import EXAMPLES, MODELS, SLICES, make_record
+from tests.support.record_factory import EXAMPLES, MODELS, SLICES, make_pairs, make_record
 
 
 def board() -> list[Record]:
@@ -379,6 +379,29 @@ def test_a_described_record_states_the_length_from_which_attention_is_restricted
     assert [line.split(maxsplit=1)[1] for line in described if line.startswith("attention ")] == (
         [text] if text else []
     )
+
+
+def test_a_described_record_lists_rungs_and_the_score_on_minimal_pairs() -> None:
+    record = make_record("local", rungs={"one_level": 0.418, "two_levels": 0.719}, minimal_pairs=make_pairs(0.6, 0.02))
+    lines = describe(record).splitlines()
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("rung ")] == [
+        "one level 0.4180", "two levels 0.7190"
+    ]  # fmt: skip
+    assert [line.split(maxsplit=2)[2] for line in lines if line.startswith("minimal pairs ")] == [
+        "level 1: 0.6000 [0.5020, 0.6906] over 100 pairs, chance 0.01",
+        "level 2: 0.0200 [0.0055, 0.0700] over 100 pairs, chance 0.01",
+        "all pairs: 0.3100 [0.2500, 0.3772] over 200 pairs, chance 0.01",
+    ]
+
+
+def test_a_column_contains_the_mean_share_of_minimal_pairs() -> None:
+    made = [make_record("local", seed=n, minimal_pairs=make_pairs(0.2 * n, 0.2)) for n in range(3)]
+    made += [make_record("transformer", seed=n) for n in range(3)]
+    frame = leaderboard(made)
+    assert row(frame, "local")["minimal_pairs"] == pytest.approx(0.2)
+    header, _, *lines = [line for line in export.render(frame, "markdown").splitlines() if line.startswith("|")]
+    column = [name.strip() for name in header.split("|")].index("pairs")
+    assert [line.split("|")[column].strip() for line in lines if "local" in line] == ["20 %"]
 
 
 def test_a_described_record_lists_the_score_of_each_slice() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import Accelerable, UserError
 from lra_bench.models.kernels import accelerated
 from lra_bench.models.kernels.corrected_decay import corrected_decay_attention
@@ -146,7 +147,7 @@ def test_features_are_padded_to_tiles_and_the_outputs_cropped():
 @pytest.fixture
 def gpu(monkeypatch):
     """Simulate a machine with a GPU."""
-    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware.has_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
 
 
@@ -159,13 +160,11 @@ def gpu(monkeypatch):
     ],
 )
 def test_unsupported_hardware_options_raise_user_errors(options, reason, gpu, monkeypatch):
-    monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: None)
-    for check in (slug, resolve):
-        with pytest.raises(UserError, match=rf"^hardware\.accelerated=true: {reason}$"):
-            check(replace(GPU, **options))
+    monkeypatch.setattr("lra_bench.config.validation.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=rf"^hardware\.accelerated=true: {reason}$"):
+        check_hardware(replace(GPU, **options))
 
 
 def test_slug_and_hardware_contain_the_option(gpu, monkeypatch):
-    monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: name == "fla" or None)
     assert slug(GPU) == "h200-bf16-accelerated" and slug(replace(GPU, accelerated=False)) == "h200-bf16"
     assert resolve(GPU).accelerated and not resolve(replace(GPU, accelerated=False)).accelerated

@@ -7,9 +7,10 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from lra_bench.config.schema import Backbone, CellConfig, Train
+from lra_bench.config.validation import check_machine
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.batch_norm import BatchNorm
-from lra_bench.runtime.hardware import check_batch
 from lra_bench.training.loop import after_step, stepped_modules
 from tests.support.mixer_cases import context, rows
 from tests.support.model_cases import batch_for, model, randomise, task
@@ -142,8 +143,11 @@ def test_language_models_raise_user_error():
 
 
 def test_micro_batches_raise_user_error():
-    check_batch(replace(OPTIONS, micro_batch=8), 8, "batch")
-    check_batch(parallel_options("ddp", 2, micro_batch=4), 8, "batch")
-    check_batch(replace(OPTIONS, micro_batch=4), 8, "layer")
+    def check(options, norm):
+        check_machine(CellConfig(hardware=options, train=Train(batch_size=8), backbone=Backbone(norm=norm)), 1)
+
+    check(replace(OPTIONS, micro_batch=8), "batch")
+    check(parallel_options("ddp", 2, micro_batch=4), "batch")
+    check(replace(OPTIONS, micro_batch=4), "layer")
     with pytest.raises(UserError, match=r"hardware\.micro_batch=4: backbone\.norm=batch"):
-        check_batch(replace(OPTIONS, micro_batch=4), 8, "batch")
+        check(replace(OPTIONS, micro_batch=4), "batch")

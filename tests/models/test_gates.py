@@ -75,7 +75,6 @@ def test_gates_leave_the_other_initial_weights_and_add_their_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gate": "lstm"}, r"backbone\.gate=lstm: must be one of input, .*, or null"),
         ({"gate": "gru", "norm_place": "post"}, r"backbone\.gate=gru: .*set backbone\.norm_place=pre"),
         ({"gate": "gru", "residual": "rezero"}, r"backbone\.gate=gru: .*leave out residual and block"),
         ({"gate": "gru", "block": "evolved"}, r"backbone\.gate=gru: .*leave out residual and block"),

@@ -233,7 +233,6 @@ def test_weighted_branches_equal_a_sum_over_heads(within):
 @pytest.mark.parametrize(
     ("mixer", "options", "message"),
     [
-        ("transformer", {"residual": "sum"}, r"residual=sum: must be one of add, rezero, fixup"),
         ("transformer", {"residual": "fixup"}, r"residual=fixup: replaces the norms; set backbone\.norm=none"),
         ("transformer", {"residual": "rezero", "norm_place": "post"}, r"residual=rezero: .*norm_place=pre"),
         ("gmlp", {"residual": "rezero"}, r"residual=rezero: GatedMLP replaces the whole block"),
@@ -248,7 +247,6 @@ def test_weighted_branches_equal_a_sum_over_heads(within):
             {"residual": "fixup", "norm": "none", "block": "evolved"},
             r"residual=fixup: is not defined for backbone\.block=evolved",
         ),
-        ("transformer", {"block": "parallel"}, r"block=parallel: must be one of residual, evolved"),
         ("gmlp", {"block": "evolved"}, r"block=evolved: GatedMLP replaces the whole block"),
         ("transformer", {"block": "evolved", "reversible": True}, r"reversible=true: .*block=evolved"),
         ("transformer", {"share_every": 2}, r"share_every=2: .*below the number of layers, backbone\.depth=2"),

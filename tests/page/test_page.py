@@ -28,7 +28,7 @@ from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from tests.support.page_records import study
-from tests.support.record_factory import make_curves, make_record
+from tests.support.record_factory import make_curves, make_pairs, make_record
 
 VOID = {"meta", "link", "input", "br", "line", "img"}
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -211,6 +211,20 @@ def test_details_contain_the_mean_score_and_the_floor_of_each_slice() -> None:
     assert list(found)[2:] == ["operator MIN", "operator MAX", "operator MED", "operator SM"]
     made[0].slices[0] |= {"floor": None}
     assert dict(dict(facts.groups(made[:1]))["Score by slice"])["length 20–99"] == "48.0 %, 1,000 targets"
+
+
+def test_details_contain_rungs_and_the_mean_score_on_minimal_pairs() -> None:
+    made = [
+        make_record("luna", seed=seed, rungs={"two_levels": 0.719}, minimal_pairs=make_pairs(0.1 + 0.2 * seed, 0.0))
+        for seed in range(2)
+    ]
+    found = {title: dict(pairs) for title, pairs in facts.groups([*made, make_record("luna", seed=2)])}
+    assert found["Score"]["two levels (rung)"] == "71.9 %"
+    assert found["Minimal pairs"] == {
+        "level 1": "both right in 20.0 % of 100 pairs",
+        "level 2": "both right in 0.0 % of 100 pairs",
+        "all pairs": "both right in 10.0 % of 200 pairs",
+    }
 
 
 def test_charts_show_the_data_of_the_records(records: list[Record], built: tuple[str, dict[str, pd.DataFrame]]) -> None:

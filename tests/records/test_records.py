@@ -124,6 +124,15 @@ def test_older_records_have_no_scores_by_depth() -> None:
     assert depths["slices"][1]["label"] == "3" and depths["calibration"][0]["threshold"] == 0.6
 
 
+def test_older_records_have_no_rungs_and_no_minimal_pairs() -> None:
+    for version in range(1, 9):
+        old = store.load(STORED / f"version{version}.json")
+        assert old.rungs == {} and old.minimal_pairs is None
+    record = store.load(STORED / "version9.json")
+    assert record.rungs["two_levels"] == 0.719
+    assert record.minimal_pairs is not None and [point["n"] for point in record.minimal_pairs["points"]] == [100, 100]
+
+
 def test_older_records_have_no_slices() -> None:
     for version in range(1, 6):
         assert store.load(STORED / f"version{version}.json").slices == []

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import UserError
 from lra_bench.runtime import hardware
-from lra_bench.runtime.hardware import HardwareOptions, resolve, unused_accelerator
+from lra_bench.runtime.hardware import HardwareOptions, unused_accelerator
 
 
 @pytest.mark.parametrize(
@@ -33,17 +34,17 @@ def test_the_build_of_torch_is_read_without_importing_it(
 def test_a_gpu_that_torch_cannot_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kfd").write_text("")
     monkeypatch.setattr(hardware, "ACCELERATORS", {"AMD": (str(tmp_path / "kfd"),)})
-    monkeypatch.setattr(hardware, "_has_cuda", lambda: False)
+    monkeypatch.setattr(hardware, "has_cuda", lambda: False)
     monkeypatch.setattr(hardware, "torch_build", lambda: "ROCm 6.4")
     message = "there is a device file of an AMD GPU, but torch is built for ROCm 6.4 and finds no device"
     assert unused_accelerator().startswith(message)
     with pytest.raises(UserError, match=f"hardware.device=cuda: {message}.*choose hardware=cpu"):
-        resolve(HardwareOptions(device="cuda"))
-    monkeypatch.setattr(hardware, "_has_cuda", lambda: True)
+        check_hardware(HardwareOptions(device="cuda"))
+    monkeypatch.setattr(hardware, "has_cuda", lambda: True)
     assert unused_accelerator() == ""
 
 
 @pytest.mark.parametrize("device", ["mps", "xpu"])
 def test_other_devices_are_refused(device: str) -> None:
     with pytest.raises(UserError, match=f"hardware.device={device}: torch's device {device} is not supported"):
-        resolve(HardwareOptions(device=device))
+        check_hardware(HardwareOptions(device=device))

@@ -48,7 +48,7 @@ def test_a_resolved_gpu_has_an_index_which_the_memory_limit_passes_to_torch(monk
     def properties(device):
         return type("Properties", (), {"total_memory": 8 * 2**30})
 
-    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware.has_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setattr("torch.cuda.get_device_properties", properties)
     monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda *arguments: calls.append(arguments))

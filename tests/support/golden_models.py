@@ -9,13 +9,12 @@ from torch import nn
 
 from lra_bench.build import build, known_options, load_class
 from lra_bench.config.groups import option_files
-from lra_bench.config.schema import Embedding, Experts, OutputHead, ProductKeys
 from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
 from lra_bench.models.positions.position import Position
 from tests.oracles import SMALL
 from tests.support.mixer_cases import CASES as DIRECTIONS
 from tests.support.mixer_cases import HEADS, NODES, POSITIONS, WIDTH, rows
-from tests.support.model_cases import batch_for, node_file, randomise, task
+from tests.support.model_cases import batch_for, node_file, randomise, split, task
 
 GRID = (12, 12)
 LENGTH = GRID[0] * GRID[1]
@@ -49,8 +48,8 @@ BACKBONES: dict[str, tuple[str, dict]] = {
     "experts": (
         "classification",
         {
-            "experts": {**asdict(Experts()), "count": 3, "every": 2, "z_loss": 0.1},
-            "product_keys": {**asdict(ProductKeys()), "layer": 1, "keys": 4, "top_k": 3},
+            "experts": {"count": 3, "every": 2, "z_loss": 0.1},
+            "product_keys": {"layer": 1, "keys": 4, "top_k": 3},
         },
     ),
     "evolved": ("tagging", {"block": "evolved", "residual": "rezero", "norm": "none", "mix_layers": True}),
@@ -58,16 +57,16 @@ BACKBONES: dict[str, tuple[str, dict]] = {
     "adaptive": (
         "language",
         {
-            "embedding": {**asdict(Embedding()), "cutoffs": [3]},
-            "output": {**asdict(OutputHead()), "kind": "adaptive", "cutoffs": [2, 5]},
+            "embedding": {"cutoffs": [3]},
+            "output": {"kind": "adaptive", "cutoffs": [2, 5]},
             "token_order": [4, 1],
         },
     ),
     "mixture": (
         "language",
         {
-            "embedding": {**asdict(Embedding()), "rank": 3},
-            "output": {**asdict(OutputHead()), "kind": "mixture", "components": 2},
+            "embedding": {"rank": 3},
+            "output": {"kind": "mixture", "components": 2},
         },
     ),
     "fixup": ("tagging", {"residual": "fixup", "norm": "none"}),
@@ -236,10 +235,12 @@ def _cases():
         name: ("lra_bench.models.backbone.SequenceModel", "transformer", *each) for name, each in BACKBONES.items()
     }
     backbones["reinforced"] = reinforced, "sac", "classification", {}
-    for name, (target, mixer, kind, options) in backbones.items():
-        node = {"_target_": target, **SIZES, "heads": HEADS, **options}
+    for name, (target, mixer, kind, given) in backbones.items():
         parts = {"mixer": NODES[mixer], "position": position}
-        yield f"backbone {name}", {**node, **parts}, partial(model_output, node, kind, **parts)
+        options, given = split({**SIZES, "heads": HEADS, **given})
+        node = {"_target_": target, **asdict(options), **parts, **given}
+        compute = partial(model_output, {"_target_": target}, kind, options=options, **parts, **given)
+        yield f"backbone {name}", node, compute
 
 
 CASES = {name: (node, output) for name, node, output in _cases()}

@@ -1,14 +1,19 @@
 """Small task specs, batches and models."""
 
+from dataclasses import fields
 from importlib.resources import files
 
 import torch
 import yaml
 
+from lra_bench.backbone_options import BackboneOptions
 from lra_bench.build import load_class
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import Batch, TaskSpec
 from lra_bench.models.backbone import SequenceModel
 from tests.support.mixer_cases import NODES
+
+NAMES = {entry.name for entry in fields(BackboneOptions)}
 
 
 def node_file(group, name):
@@ -42,9 +47,15 @@ def initial_model(spec, mixer="transformer", position="sinusoidal", weights=0, o
     stack = node_file("model", mixer).get("backbone", {}).get("_target_") if mixer in NODES else None
     kind = load_class(stack, SequenceModel, "backbone") if stack else SequenceModel
     position_node = node_file("position", position) if isinstance(position, str) else position
-    options = {"depth": 2, "width": 16, "heads": 2, "ff_width": 24, "dropout": 0.0, **options}
+    options, given = split({"depth": 2, "width": 16, "heads": 2, "ff_width": 24, "dropout": 0.0, **options})
     torch.manual_seed(weights)
-    return kind(spec=spec, mixer={**node, **(own or {})}, position=position_node, **options)
+    return kind(spec=spec, mixer={**node, **(own or {})}, position=position_node, options=options, **given)
+
+
+def split(values):
+    """Return the options of a backbone among ``values``, checked, and the other arguments of its constructor."""
+    options = options_from(BackboneOptions, {k: v for k, v in values.items() if k in NAMES}, "backbone")
+    return options, {name: value for name, value in values.items() if name not in NAMES}
 
 
 def model(*setting, **options):

@@ -14,7 +14,17 @@ from lra_bench.records.key import CellKey
 from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.records.rate_search import RateSearch, rate_search, trial
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SlicePoint, SpeedPoint, State, StatePoint
+from lra_bench.records.sections import (
+    Growth,
+    Metric,
+    PairPoint,
+    PairScores,
+    ProfiledCosts,
+    SlicePoint,
+    SpeedPoint,
+    State,
+    StatePoint,
+)
 from lra_bench.statistics.intervals import wilson
 
 # Body parameters, accuracy at the training length, its decrease per doubling of length, growth exponent, and seconds
@@ -158,6 +168,18 @@ def make_slice(slicing: str, label: str, accuracy: float, n: int) -> SlicePoint:
         "skill": (score - floor) / (1 - floor),
         "attempt": 1,
     }
+
+
+def make_pairs(*scores: float, slicing: str = "level") -> PairScores:
+    """Return scores on minimal pairs, 100 of each label 1, 2, …"""
+
+    def point(label: str, score: float, n: int) -> PairPoint:
+        low, high = wilson(score * n, n)
+        return {"label": label, "n": n, "score": score, "low": low, "high": high, "chance": 0.01}
+
+    points = [point(str(number), score, 100) for number, score in enumerate(scores, start=1)]
+    mean = sum(scores) / len(scores)
+    return {"slicing": slicing, "total": point("all", mean, 100 * len(scores)), "points": points, "attempt": 1}
 
 
 def make_extrapolation(points: Iterable[ExtrapolationPoint]) -> Extrapolation:

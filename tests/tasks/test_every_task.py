@@ -26,7 +26,7 @@ LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
 SLICINGS = {
-    "listops": {"length", "depth", "operator"},
+    "listops": {"length", "depth", "operator", "modular_sums"},
     "copy": {"distance"},
     "recall": {"pairs", "distance"},
     "recall_ladder": {"pairs", "distance"},

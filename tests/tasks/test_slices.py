@@ -48,7 +48,10 @@ def of_tree(row):
             deepest = max(deepest, depth)
         elif token == CLOSE:
             depth -= 1
-    return {"length": len(row), "depth": deepest, "operator": ("MIN", "MAX", "MED", "SM")[row[0] - FIRST_OPERATOR]}
+    operators = "MIN", "MAX", "MED", "SM"
+    root, every = operators[row[0] - FIRST_OPERATOR], [token - FIRST_OPERATOR for token in row]
+    sums = "at the root" if root == "SM" else "below the root" if operators.index("SM") in every else "none"
+    return {"length": len(row), "depth": deepest, "operator": root, "modular_sums": sums}
 
 
 def of_copies(row, targets):
@@ -100,7 +103,7 @@ def test_labels_equal_those_of_a_loop_over_the_tokens(name, prepared):
         for own, number in zip(properties, index, strict=True):
             assert is_in(own[slicing], labels[number]), (slicing, own, labels[number])
             assert sum(is_in(own[slicing], label) for label in labels) == 1
-        if slicing not in ("operator",):
+        if slicing not in ("operator", "modular_sums"):
             assert [*labels] == sorted(labels, key=lambda label: int(label.replace(",", "").split("–")[0]))
     if name in ("listops", "recall", "needle"):
         assert len(found["length" if name == "listops" else "distance"].labels) == 4

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import NOT_SCORED, Capability, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -483,10 +484,7 @@ def test_bidirectional_and_causal_models_run(task, causal):
         spec=task.spec,
         mixer={"_target_": "lra_bench.models.full.softmax_attention.SoftmaxAttention"},
         position={"_target_": "lra_bench.models.positions.sinusoidal.SinusoidalPosition"},
-        depth=1,
-        width=8,
-        ff_width=8,
-        causal=causal,
+        options=BackboneOptions(depth=1, width=8, ff_width=8, causal=causal),
     ).eval()
     batch = rows.batch([0, 1, 2])
     assert batch.full

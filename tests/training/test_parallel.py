@@ -12,11 +12,12 @@ from torch import nn
 
 from lra_bench.cells.stages import largest
 from lra_bench.config.groups import option_files
+from lra_bench.config.schema import CellConfig, Train
+from lra_bench.config.validation import check_hardware, check_machine
 from lra_bench.contracts import UserError
 from lra_bench.runtime.hardware import (
     Hardware,
     HardwareOptions,
-    check_batch,
     processes_of,
     resolve,
     shards_on_cpu,
@@ -168,7 +169,6 @@ def test_hardware_slug_contains_number_of_processes_and_strategy():
 @pytest.mark.parametrize(
     ("options", "batch_size", "words"),
     [
-        (parallel_options("zero"), 8, "hardware.strategy=zero: choose none, ddp or fsdp"),
         (parallel_options("none", 2), 8, "hardware.processes=2: needs hardware.strategy"),
         (parallel_options("ddp", 4), 3, "train.batch_size=3.*hardware.processes=4"),
         (parallel_options("fsdp", 2, micro_batch=1), 3, "hardware.micro_batch=1.*train.batch_size=3"),
@@ -176,21 +176,21 @@ def test_hardware_slug_contains_number_of_processes_and_strategy():
 )
 def test_invalid_options_of_several_processes_raise_user_error(options, batch_size, words):
     with pytest.raises(UserError, match=words):
-        check_batch(options, batch_size)
+        check_machine(CellConfig(hardware=options, train=Train(batch_size=batch_size)), 1)
 
 
 def test_more_processes_than_gpus_raise_user_error(monkeypatch):
-    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware.has_cuda", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert processes_of(parallel_options("ddp", device="cuda")) == 2
     with pytest.raises(UserError, match=r"hardware\.processes=3.*2 are available"):
-        processes_of(parallel_options("ddp", 3, device="cuda"))
+        check_hardware(parallel_options("ddp", 3, device="cuda"))
 
 
 def test_fsdp_on_a_cpu_needs_a_version_of_torch_that_supports_it(monkeypatch):
     monkeypatch.setattr(torch.cpu, "Stream", object)
     with pytest.raises(UserError, match=r"cannot shard on a CPU; set hardware\.strategy=ddp"):
-        resolve(parallel_options("fsdp", 2))
+        check_hardware(parallel_options("fsdp", 2))
 
 
 def difference(found: dict, expected: dict) -> float:

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
+from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import Output, UserError
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, first_line, resolve, slug
 from lra_bench.training import loop
@@ -119,7 +120,7 @@ def test_cpu_supports_the_precision_and_slug_contains_it(precision):
 
 def test_tf32_on_a_cpu_raises_user_error():
     with pytest.raises(UserError, match=r"hardware\.precision=tf32: needs a CUDA device"):
-        resolve(HardwareOptions(device="cpu", precision="tf32"))
+        check_hardware(HardwareOptions(device="cpu", precision="tf32"))
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ from lra_bench.grid.status import Planned, place_of
 from lra_bench.runtime.subprocesses import environment
 
 from .job import CellJob
-from .manifest import CLUSTERS, REQUEUE, SubmittedCell, SubmittedGrid, new_name
+from .manifest import REQUEUE, SubmittedCell, SubmittedGrid, new_name
 
 MOST_REQUEUES = 100
 """Maximum number of times that a job which reaches its time limit is requeued; it resumes from its checkpoint."""
@@ -49,8 +49,6 @@ def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, r
     if len(launchers) > 1:
         raise UserError("launcher.cluster: the cells of a grid name different clusters; choose one for all")
     cluster = planned[0].cell.config.launcher.cluster  # name of submitit's executor
-    if cluster not in CLUSTERS:
-        raise UserError(f"launcher.cluster={cluster}: choose {' or '.join(CLUSTERS)}")
     cells = [
         SubmittedCell(
             key=asdict(each.cell.key),

@@ -64,18 +64,10 @@ class Profile:
 
 
 def batches_of(measure: Measure, device: str) -> list[int | str]:
-    """Return the batches to measure, sizes or ``largest``: those of ``measure``, by default those of the device type.
-
-    Raises ``UserError`` if a batch is neither a positive integer nor ``largest``.
-    """
+    """Return the batches to measure, sizes or ``largest``: those of ``measure``, or the defaults of the device type."""
     if measure.speed_batches is not None:
-        batches = list(dict.fromkeys(measure.speed_batches))
-    else:
-        batches = [measure.speed_batch_size] if measure.speed_batch_size else list(BATCHES[device])
-    for batch in batches:
-        if batch != LARGEST and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-            raise UserError(f"measure.speed_batches={batch}: not a batch size; use positive integers or {LARGEST}")
-    return batches
+        return list(dict.fromkeys(measure.speed_batches))
+    return [measure.speed_batch_size] if measure.speed_batch_size else list(BATCHES[device])
 
 
 class Comparison:

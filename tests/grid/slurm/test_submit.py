@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from lra_bench.config import compose
-from lra_bench.config.schema import LauncherOptions
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import as_dict, from_dict
+from lra_bench.config.validation import before_planning
 from lra_bench.contracts import UserError
-from lra_bench.grid import resources
 from lra_bench.grid.plan import plan
 from lra_bench.grid.slurm import manifest, queue, status, submit
 from lra_bench.grid.status import UNRESOLVED
@@ -65,7 +66,6 @@ def test_resources_requested_from_slurm(overrides, expected):
     [
         (["hardware=auto"], "hardware=auto"),
         (["hardware=cuda_ddp"], "set hardware.processes"),
-        (["hardware=cpu", "launcher.cluster=moon"], "launcher.cluster=moon: choose slurm or local"),
     ],
 )
 def test_options_that_do_not_determine_the_resources_are_refused(tmp_path, overrides, named):
@@ -81,11 +81,12 @@ def test_options_that_do_not_determine_the_resources_are_refused(tmp_path, overr
         ({"name": "slurm", "workers": 2}, "launcher.workers=2: is an option of launcher=local"),
         ({"name": "local", "partition": "long"}, "launcher.partition=long: is an option of launcher=slurm"),
         ({"name": "moon"}, "launcher.name=moon: choose local or slurm"),
+        ({"name": "slurm", "cluster": "moon"}, "launcher.cluster=moon: choose slurm or local"),
     ],
 )
 def test_options_of_another_launcher_are_refused(launcher, named):
     with pytest.raises(UserError, match=named):
-        resources.check_launcher(LauncherOptions(**launcher))
+        before_planning(from_dict({**as_dict(CellConfig()), "launcher": launcher}), [], [], "")
 
 
 def test_a_submitted_cell_names_its_hardware_only_in_its_job(tmp_path):
@@ -97,7 +98,7 @@ def test_a_submitted_cell_names_its_hardware_only_in_its_job(tmp_path):
 
 
 def test_a_job_can_request_a_gpu_that_this_machine_lacks(tmp_path, monkeypatch):
-    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: False)
+    monkeypatch.setattr("lra_bench.runtime.hardware.has_cuda", lambda: False)
     overrides = ["protocol=smoke", "task=copy", "hardware=cuda"]
     (planned,) = plan([*overrides, "launcher=slurm"], tmp_path)
     assert planned.status == "to run"

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.edges import distinct, edge_attention
 from lra_bench.models.routed.reinforced import ReinforcedModel, row_rewards
@@ -23,8 +24,9 @@ def reinforced(spec, seed=0, **own):
     """Return a small model whose predictor is trained with REINFORCE."""
     torch.manual_seed(seed)
     node = {**NODES["sac"], "edges": 2, "hidden": 4, **own}
-    options = {"depth": 2, "width": 16, "heads": 2, "ff_width": 24, "dropout": 0.0}
-    return ReinforcedModel(spec=spec, mixer=node, position=node_file("position", "sinusoidal"), **options).double()
+    options = BackboneOptions(width=16, ff_width=24, dropout=0.0)
+    position = node_file("position", "sinusoidal")
+    return ReinforcedModel(spec=spec, mixer=node, position=position, options=options).double()
 
 
 class TestEdges:

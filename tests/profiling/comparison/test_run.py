@@ -313,12 +313,6 @@ def test_batches_come_from_the_configuration_or_the_device(measure: Measure, dev
     assert batches_of(measure, device) == expected
 
 
-@pytest.mark.parametrize("batch", [0, -1, "big", True, 1.5])
-def test_invalid_batch_size_raises_user_error(batch: Any) -> None:
-    with pytest.raises(UserError, match=f"measure.speed_batches={batch}: not a batch size"):
-        batches_of(Measure(speed_batches=[batch], speed_batch_size=None), "cpu")
-
-
 def test_profile_is_available_as_json_and_csv(scripted: type[Scripted], tmp_path: Path) -> None:
     import pandas as pd
 

@@ -234,5 +234,5 @@ def install() -> None:
     peak_matmul.SIDES["cuda"] = peak_matmul.SIDES["cpu"]  # the larger products of a GPU take minutes
     _copy_files()
     _compute_networks_on_the_cpu()
-    hardware._has_cuda = lambda: True
+    hardware.has_cuda = lambda: True
     CreateOnGpu().__enter__()

@@ -12,10 +12,11 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import content_sha256, digests_of, join
-from lra_bench.tasks.listops.floors import correct_rows, root_and_label
+from lra_bench.tasks.listops.floors import correct_rows, guesses_of_levels, root_and_label
 from lra_bench.tasks.listops.generation import distinct, matched
+from lra_bench.tasks.listops.levels import read_rows
 from lra_bench.tasks.listops.task import ListOps
-from lra_bench.tasks.listops.trees import MAX, MIN, NO_DIGIT, SM, describe, describe_rows
+from lra_bench.tasks.listops.trees import DEPTH, IDS, LABEL, MAX, MED, MIN, NO_DIGIT, SM, describe, describe_rows
 
 SMALL: dict[str, Any] = {
     "window": [20, 100],
@@ -181,29 +182,123 @@ def test_impossible_lengths_are_refused(task):
         task.split("test", 100_000)
 
 
-def test_floors_equal_direct_computation(task):
-    train, test = describe_rows(task.split("train")), describe_rows(task.split("test"))
-    label, root, digits = 0, 1, 3
-    majority = np.bincount(train[:, label]).argmax()
-    per_root = {r: np.bincount(train[train[:, root] == r, label]).argmax() for r in set(train[:, root])}
-    per_pair = {}
-    for r, d in {(r, d) for r, d in train[:, [root, digits]].tolist()}:
-        per_pair[r, d] = np.bincount(train[(train[:, root] == r) & (train[:, digits] == d), label]).argmax()
-    pairs = [(per_pair.get((r, d), per_root[r]), wanted) for wanted, r, d in test[:, [label, root, digits]].tolist()]
-    assert task.floors("test") == {
-        "majority": pytest.approx((test[:, label] == majority).mean()),
-        "root_operator": pytest.approx(np.mean([per_root[row[root]] == row[label] for row in test])),
-        "root_operator_and_digits": pytest.approx(np.mean([guess == wanted for guess, wanted in pairs])),
-    }
+def nested(tokens):
+    """Return a tree as nested lists: a digit, or an operator followed by its arguments."""
+    stack = [[]]
+    for token in tokens:
+        if token < IDS["[MIN"]:
+            stack[-1].append(token - 1)
+        elif token < IDS["]"]:
+            stack.append([token - IDS["[MIN"]])
+        else:
+            tree = stack.pop()
+            stack[-1].append(tree)
+    return stack[0][0]
 
 
-def test_floors_of_pairs_that_train_lacks():
-    lines = [(1, MIN, 4), (1, MIN, 4), (2, MIN, 5), (7, MAX, 3)]
-    train = np.array([(label, root, 2, digits, 2) for label, root, digits in lines])
-    rows = np.array([(1, MIN, 2, 9, 2), (2, MIN, 2, 5, 2), (7, MAX, 2, NO_DIGIT, 2), (7, SM, 2, 0, 2)])
-    # Unseen digits are predicted from the root operator only. An unseen root operator gives label 0.
-    expected = {"majority": 0.25, "root_operator": 0.5, "root_operator_and_digits": 0.75}
-    assert {name: correct.mean() for name, correct in correct_rows(train, rows).items()} == expected
+def value_of(tree, levels):
+    """Return the value of a nested list without what lies deeper than ``levels`` operators, None if nothing remains."""
+    if isinstance(tree, int):
+        return tree
+    if levels == 0:
+        return None
+    values = sorted(value for child in tree[1:] if (value := value_of(child, levels - 1)) is not None)
+    middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) // 2 if values else None
+    return {MIN: values[0], MAX: values[-1], MED: middle, SM: sum(values) % 10}[tree[0]] if values else None
+
+
+def seen_by_floors(tree):
+    """Return the properties of a tree that each floor reads, in the order of the floors."""
+    digits = [child for child in tree[1:] if isinstance(child, int)]
+    children = [child for child in tree[1:] if not isinstance(child, int)]
+    below = [digit for child in children for digit in child[1:] if isinstance(digit, int)]
+    own = tree[0], value_of([tree[0], *digits], 1)
+    kinds = frozenset(child[0] for child in children)
+    return (), own[:1], own, (*own, kinds), (*own, kinds, min(below, default=None), max(below, default=None))
+
+
+def most_frequent(keys, labels):
+    """Return the most frequent label of each key, the smallest of several."""
+    counts = {}
+    for key, label in zip(keys, labels, strict=True):
+        counts.setdefault(key, [0] * 10)[label] += 1
+    return {key: int(np.argmax(count)) for key, count in counts.items()}
+
+
+@pytest.mark.parametrize("length", [None, 50, 200])
+def test_floors_and_rungs_equal_a_direct_computation(task, length):
+    """At another length they are fitted on other training examples of that length."""
+    test = task.split("test", length)
+    if length is None:
+        train = task.split("train")
+        trees, labels = [nested(row) for row in train["tokens"][:]], train["target"][:]
+    else:
+        rows, stream = SMALL["rows"]["train"], task._stream("train", length)
+        wanted = root_and_label(describe_rows(task.split("train")))
+        [drawn] = matched(task._trees(length), 0, stream, rows, wanted, digests_of(test), lambda n: None)
+        assert not set(drawn.digests()) & digests_of(test)
+        trees, labels = [nested(row.tolist()) for row in np.split(drawn.values, drawn.starts[1:])], drawn.targets
+    tables = [most_frequent(keys, labels) for keys in zip(*map(seen_by_floors, trees), strict=True)]
+    right = []
+    for tree in map(nested, test["tokens"][:]):
+        of_rules = [table.get(key) for table, key in zip(tables, seen_by_floors(tree), strict=True)]
+        right.append([guess == value_of(tree, 99) for guess in backed_off(of_rules)])
+    names = "majority", "root_operator", "root_operator_and_digits", "kinds_of_children", "digits_of_children"
+    floors = task.floors("test", length)
+    assert floors == pytest.approx(dict(zip(names, np.mean(right, axis=0), strict=True)))
+    assert list(floors) == list(names)
+    for levels, name in enumerate(("one_level", "two_levels", "three_levels"), start=1):
+        table = most_frequent([(tree[0], value_of(tree, levels)) for tree in trees], labels)
+        by_root = most_frequent([tree[0] for tree in trees], labels)
+        correct = [
+            value_of(tree, levels) == value_of(tree, 99)
+            if not deeper_than(tree, levels)
+            else table.get((tree[0], value_of(tree, levels)), by_root[tree[0]]) == value_of(tree, 99)
+            for tree in map(nested, test["tokens"][:])
+        ]
+        assert task.rungs("test", length)[name] == pytest.approx(np.mean(correct))
+
+
+def backed_off(guesses):
+    """Return guesses with the one before it for each that is missing."""
+    found = []
+    for guess in guesses:
+        found.append(found[-1] if guess is None else guess)
+    return found
+
+
+def deeper_than(tree, levels):
+    return not isinstance(tree, int) and (levels == 0 or any(deeper_than(child, levels - 1) for child in tree[1:]))
+
+
+@pytest.mark.parametrize("levels", range(1, 6))
+def test_an_evaluator_of_enough_levels_is_always_right(task, levels):
+    train, test = (read_rows(task.split(name), 5) for name in ("train", "test"))
+    right = guesses_of_levels(train, test, levels) == test[:, LABEL]
+    shallow = test[:, DEPTH] <= levels + 1
+    assert right[shallow].all()
+    assert levels > 4 or (~right[~shallow]).any()
+
+
+def test_members_of_minimal_pairs_have_the_values_that_a_direct_evaluation_gives(task):
+    rows = task.minimal_pairs().rows
+    values = [value_of(nested(row), 99) for row in rows["tokens"][:]]
+    assert values == rows["target"][:] and all(np.array(values[::2]) != values[1::2])
+    assert set(np.diff(np.array(rows["length"][:]).reshape(-1, 2)).ravel()) == {0}
+
+
+def test_properties_that_train_lacks():
+    """An unseen property is left out. An unseen root operator is predicted by the most frequent label."""
+
+    def table(rows):
+        return np.array([(label, root, 2, digits, 3, 0, kinds, 1, 2, digits) for label, root, digits, kinds in rows])
+
+    train = table([(1, MIN, 4, 1), (1, MIN, 4, 1), (2, MIN, 5, 1), (7, MAX, 3, 2), (3, MIN, 4, 3)])
+    rows = table([(1, MIN, 9, 1), (2, MIN, 5, 8), (7, MAX, NO_DIGIT, 1), (1, SM, 0, 1), (3, MIN, 4, 3)])
+    correct = {name: right.tolist() for name, right in correct_rows(train, rows).items()}
+    assert correct["root_operator"] == [True, False, True, True, False]
+    assert correct["root_operator_and_digits"] == [True, True, True, True, False]
+    assert correct["kinds_of_children"] == correct["digits_of_children"] == [True] * 5
 
 
 @pytest.mark.slow
@@ -216,7 +311,8 @@ def test_floors_in_the_window_of_lra(cache):
     assert floors["root_operator_and_digits"] == pytest.approx(0.48, abs=3 * error)
 
 
-def test_floors_are_computed_for_each_length(task):
+def test_floors_are_computed_for_each_length(task, cache):
+    assert prepared(cache, max_length=200).floors("test", 200) != task.floors("test", 200)  # another window
     assert task.floors("test", 200)["root_operator"] != task.floors("test")["root_operator"]
     assert set(task.floors("test", 200)) == set(task.floors("test"))
 

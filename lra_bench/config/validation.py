@@ -1,0 +1,355 @@
+"""Checks of configurations: of names and values, of combinations before planning, and of this machine.
+
+Names of options are checked when overrides are read, types and rules (``options.Rule``) when a section is built.
+``before_planning`` checks combinations, ``check_machine`` what depends on the machine that runs a cell. What depends on
+the task or the mixer is checked by the constructors of models.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from lra_bench.build import suggest
+from lra_bench.contracts import UserError, install_command
+from lra_bench.options import Rule, shown
+from lra_bench.runtime import hardware
+from lra_bench.runtime.hardware import HardwareOptions
+from lra_bench.runtime.processor import usable_cpus
+
+from .groups import GROUPS, listing, option_files, option_paths
+from .hints import OTHER_NAMES, check_bare_words, suggest_options
+from .loading import quoted
+from .protocols import FORMER_FOLDERS, PAGE
+from .schema import Backbone, CellConfig, LauncherOptions, added_keys
+from .search import LR, searches
+from .task_groups import ALL, group_names
+
+OPEN_GROUPS = ("task", "model", "position")
+"""Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
+
+ESCAPED = r"\${"
+"""How OmegaConf writes the characters that begin an interpolation."""
+
+PATHS = ("task.source",)
+"""Options whose values are paths, with any characters; they are no lists of values."""
+
+RESERVED = ("search.name", "search.protocol_lr")
+"""Options that only lra-bench sets."""
+
+OPTIONS_OF = {
+    "local": ("workers", "cells_per_gpu"),
+    "slurm": ("partition", "account", "cpus", "gpus", "memory_gigabytes", "at_once"),
+}
+"""Options of each launcher."""
+
+SCALARS = (bool, int, float, str)
+SHOWN_CHARACTERS = 60
+
+
+@cache
+def _schema_keys() -> frozenset[str]:
+    """Return the dotted names of all sections and options of ``CellConfig``."""
+
+    def walk(node: Any, before: str) -> Iterator[str]:
+        for entry in fields(node):
+            name, value = f"{before}{entry.name}", getattr(node, entry.name)
+            yield name
+            if is_dataclass(value):
+                yield from walk(value, f"{name}.")
+
+    return frozenset(walk(CellConfig(), ""))
+
+
+def option_names() -> frozenset[str]:
+    """Return the names of all groups and of all options that do not belong to a single task, model or position."""
+    return _schema_keys() | set(GROUPS)
+
+
+def check_override(override: str, config_dir: Path | None) -> str:
+    """Check an override of the user and return it in the form that Hydra requires.
+
+    Raises ``UserError`` with a suggestion if the option or the option file does not exist.
+    """
+    check_bare_words([override], config_dir)
+    key, _, value = override.partition("=")
+    option = key.lstrip("+~")
+    if override.startswith("~"):
+        raise UserError(f"{override}: options cannot be removed; set {option}=…, or {option}=null if it has no value")
+    section, _, inner = option.partition(".")
+    if option in FORMER_FOLDERS:
+        raise UserError(
+            f"{override}: its values are in the section {FORMER_FOLDERS[option]} of the protocol; choose protocol=… or "
+            f"set single options, such as train.steps=… ({PAGE})"
+        )
+    if option in GROUPS:
+        known = option_files(option, config_dir)
+        for name in value.split(","):
+            if name and name not in known:
+                suggested = {*known, *(group_names(config_dir) if option == "task" else ())}
+                other = OTHER_NAMES.get(name) or re.sub(r"-v\d+$", "", name)
+                hint = suggest(name, suggested, listing(option))
+                if other in (*known, ALL) and other != name:
+                    hint = f"; write {option}={other}"
+                raise UserError(f"{option}={name}: there is no such {option}{hint}")
+        return override
+    if section in OPEN_GROUPS and inner:
+        if option in PATHS and value != "null" and not (len(value) > 1 and value[0] == value[-1] and value[0] in "'\""):
+            override = f"{key}={quoted(value.replace('${', ESCAPED))}"
+        # Hydra rejects options that no file sets, unless they have a prefix such as ++ (add or replace).
+        return override if key != option else f"++{override}"
+    if section != "backbone" or not inner:
+        check_name(option, value)
+    return override
+
+
+def check_name(option: str, value: str, backbone: Collection[str] = ()) -> None:
+    """Raise ``UserError`` with a suggestion if no section has the ``option``.
+
+    Options of the section ``backbone`` are checked when its class, which has the options ``backbone``, is known.
+    """
+    own = {f"backbone.{name}" for name in backbone} - _schema_keys()
+    if option in _schema_keys() or ".".join(option.split(".")[:2]) in own:
+        return
+    known = option_names() | own
+    if suggestion := suggest_options(option, value, known):
+        raise UserError(f"{option}: there is no such option; did you mean {suggestion}?")
+    raise UserError(f"{option}: there is no such option{_nearest(option, known)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return the suggestion for an unknown option, from the options of its section if there are any."""
+    siblings = {key for key in known if key.rpartition(".")[0] == name.rpartition(".")[0]}
+    return suggest(name, siblings or set(known))
+
+
+def check_value(hint: Any, value: Any, option: str, rule: Rule | None = None) -> None:
+    """Raise ``UserError`` if the value of an option does not have the type ``hint`` or violates its rule."""
+    if not _fits(value, hint):
+        expected = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
+        raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {expected}")
+    if rule and (message := rule.violated(option, value)):
+        raise UserError(message)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return any(_fits(value, each) for each in arguments)
+    if origin is list:
+        return isinstance(value, list) and all(_fits(each, arguments[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, Mapping)
+    return hint is Any or type(value) is hint or (hint is float and type(value) is int)
+
+
+def check_lists(config: CellConfig) -> None:
+    """Raise ``UserError`` if a list has a wrong number of entries, or any value is NaN."""
+    _refuse_nan(asdict(config), "")
+    train, search = config.train, config.search
+    if len(train.betas) != 2:
+        raise UserError(f"train.betas={shown(train.betas)}: must be two numbers, such as [0.9,0.999]")
+    if train.beta1_cycle is not None and len(train.beta1_cycle) != 2:
+        cycle = shown(train.beta1_cycle)
+        raise UserError(f"train.beta1_cycle={cycle}: must be two numbers, such as [0.95,0.85], or null")
+    if search.name == LR and len(set(search.rates)) < max(2, len(search.rates)):
+        raise UserError(f"search.rates={shown(search.rates)}: must be two or more different rates")
+    if search.name == LR and len(set(search.seeds)) < max(1, len(search.seeds)):
+        raise UserError(f"search.seeds={shown(search.seeds)}: must be one or more different seeds")
+
+
+def _refuse_nan(value: Any, option: str) -> None:
+    """Raise ``UserError`` if a part of a configuration contains NaN."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            _refuse_nan(each, f"{option}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for each in value:
+            _refuse_nan(each, option)
+    elif isinstance(value, float) and math.isnan(value):
+        raise UserError(f"{option}=nan: must be a number")
+
+
+def check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
+    """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, lacks a part."""
+    file = option_paths("model", name, config_dir)[0]
+    if isinstance(node.get("model"), Mapping):
+        raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
+    if not node.get("mixer") and not node.get("network"):
+        raise UserError(f"model={name}: {file} defines neither model.mixer nor model.network")
+    if not node.get("label"):
+        raise UserError(f"model={name}: {file} has no label; write `label: …`, the name in tables, under `model:`")
+
+
+def before_planning(config: CellConfig, overrides: Sequence[str], modified: Sequence[str], missing: str) -> None:
+    """Raise ``UserError`` if options of a composed cell contradict each other.
+
+    Args:
+        config: The configuration.
+        overrides: The overrides of the user.
+        modified: The options of the protocol that the user changed.
+        missing: Why the protocol has no values for the cell, empty if it has.
+    """
+    _check_launcher(config.launcher)
+    _check_search(config, overrides, modified)
+    if missing:
+        raise UserError(missing)
+
+
+def _check_launcher(launcher: LauncherOptions) -> None:
+    """Raise ``UserError`` if an option is of another launcher, or a signal comes too early."""
+    if launcher.signal_seconds >= 60 * launcher.minutes:
+        raise UserError(
+            f"launcher.signal_seconds={launcher.signal_seconds}: is not below the time limit of a job "
+            f"(launcher.minutes={launcher.minutes}); lower launcher.signal_seconds or raise launcher.minutes"
+        )
+    for other, names in OPTIONS_OF.items():
+        for name in names:
+            if launcher.name != other and getattr(launcher, name) is not None:
+                raise UserError(
+                    f"launcher.{name}={getattr(launcher, name)}: is an option of launcher={other}; leave it out"
+                )
+
+
+def _check_search(config: CellConfig, overrides: Sequence[str], modified: Sequence[str]) -> None:
+    """Raise ``UserError`` if the overrides of a cell contradict its search."""
+    given = {text.partition("=")[0].lstrip("+"): text.lstrip("+") for text in overrides}
+    for option in RESERVED:
+        if option in given:
+            raise UserError(f"{given[option]}: is set by lra-bench; write search=lr or search=none")
+    if not searches(config):
+        return
+    if "train.lr" in given or "train.lr" in modified:
+        text = given.get("train.lr", f"train.lr={config.train.lr:g}")
+        raise UserError(
+            f"{text}: search=lr chooses the learning rate; leave out train.lr, or set search=none to train at this rate"
+        )
+    if config.seed in config.search.seeds:
+        seeds = ",".join(map(str, config.search.seeds))
+        raise UserError(f"seed={config.seed}: is a seed of the search (search.seeds=[{seeds}]); choose another seed")
+
+
+def refuses_network(config: CellConfig) -> str | None:
+    """Return why a whole network does not support the options of the layers around a mixer, None if it does."""
+    if not config.model.get("network"):
+        return None
+    given = [f"{key}={value}" for key in added_keys() if (value := attrgetter(key)(config)) != _default(key)]
+    if config.model.get("controller"):
+        given.insert(0, "model.controller")
+    if not given:
+        return None
+    name = str(config.model["network"].get("_target_")).rpartition(".")[2]
+    return f"{given[0]}: {name} is a whole network without layers around a mixer; leave it out or choose another model"
+
+
+def _default(key: str) -> Any:
+    return attrgetter(key.removeprefix("backbone."))(Backbone())
+
+
+def check_machine(config: CellConfig, cores: int) -> None:
+    """Raise ``UserError`` if this machine cannot run a cell as its sections ``hardware`` and ``launcher`` require.
+
+    Args:
+        config: The configuration.
+        cores: Number of cores that the launcher allocates to a cell.
+    """
+    check_hardware(config.hardware)
+    _check_batch(config)
+    if config.launcher.name == "slurm" or (config.launcher.workers or 1) > 1:
+        _check_shares(config.launcher, config.hardware, cores)
+
+
+def check_hardware(options: HardwareOptions) -> None:
+    """Raise ``UserError`` if this machine does not have or support what ``config.hardware`` requires."""
+    choice, requested = options.device, options.processes
+    if choice not in ("auto", "cpu", "cuda"):
+        unsupported = f"torch's device {choice} is not supported; " if choice in ("mps", "xpu") else ""
+        raise UserError(f"hardware.device={choice}: {unsupported}choose auto, cpu or cuda (NVIDIA or AMD GPUs)")
+    if choice == "cuda" and not hardware.has_cuda():
+        why = hardware.unused_accelerator() or "no CUDA device is available here"
+        raise UserError(f"hardware.device=cuda: {why}; choose hardware=cpu or hardware=auto")
+    cpu = hardware.on_cpu(options)
+    if cpu and options.precision == "tf32":
+        raise UserError("hardware.precision=tf32: needs a CUDA device; choose fp32, bf16 or fp16 on a CPU")
+    if options.strategy == "none" and requested not in (None, 1):
+        raise UserError(f"hardware.processes={requested}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
+    if options.strategy == "fsdp" and cpu and not hardware.shards_on_cpu():
+        version = metadata.version("torch")
+        raise UserError(f"hardware.strategy=fsdp: torch {version} cannot shard on a CPU; set hardware.strategy=ddp")
+    if options.strategy != "none" and requested and not cpu and requested > (gpus := hardware.gpu_count()):
+        raise UserError(
+            f"hardware.processes={requested}: each process needs a GPU, {gpus} are available; lower hardware.processes"
+        )
+    if not options.accelerated:
+        return
+    if cpu:
+        raise UserError("hardware.accelerated=true: needs a CUDA device; leave it out")
+    if hardware.precision_of(options) not in ("bf16", "fp16"):
+        raise UserError("hardware.accelerated=true: its kernels need 16-bit precision; set hardware.precision=bf16")
+    if find_spec("fla") is None:
+        raise UserError(
+            f"hardware.accelerated=true: needs flash-linear-attention; install it with {install_command('accelerated')}"
+        )
+
+
+def _check_batch(config: CellConfig) -> None:
+    """Raise ``UserError`` if a batch cannot be split into micro-batches and processes as required."""
+    options, batch_size = config.hardware, config.train.batch_size
+    processes, most = hardware.processes_of(options), options.micro_batch
+    if config.backbone.norm == "batch" and most and most * processes < batch_size:
+        advice = "hardware.strategy=ddp" if options.strategy == "none" else "a larger hardware.processes"
+        raise UserError(
+            f"hardware.micro_batch={most}: backbone.norm=batch normalises over all examples of a batch "
+            f"(train.batch_size={batch_size}), so they must be computed in one pass; leave hardware.micro_batch out or "
+            f"set {advice}"
+        )
+    if batch_size < processes:
+        raise UserError(
+            f"train.batch_size={batch_size}: is smaller than hardware.processes={processes}; lower hardware.processes"
+        )
+    if most == 1 and batch_size % processes and options.strategy == "fsdp":
+        raise UserError(
+            "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
+            f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
+            "set hardware.micro_batch=2"
+        )
+
+
+def _check_shares(launcher: LauncherOptions, options: HardwareOptions, cores: int) -> None:
+    """Raise ``UserError`` if all workers together need more cores, threads or GPUs than are available."""
+    workers, shared, total = launcher.workers or 1, launcher.cells_per_gpu, usable_cpus()
+    if workers > total:
+        raise UserError(f"launcher.workers={workers}: this machine has {total} usable cores; lower launcher.workers")
+    cpu, processes = hardware.on_cpu(options), hardware.processes_of(options)
+    threads = options.threads or max(1, cores // processes)
+    if (cpu or launcher.name == "slurm") and threads * processes > cores:
+        raise UserError(
+            f"hardware.threads={threads}: {processes} x {threads} threads exceed the {cores} cores of a cell; "
+            f"lower hardware.threads or launcher.workers, or raise launcher.cpus"
+        )
+    if cpu and shared is not None:
+        raise UserError(f"launcher.cells_per_gpu={shared}: the cells run on a CPU; leave it out")
+    if cpu or launcher.name == "slurm":
+        return
+    if options.strategy != "none" and options.processes is None:
+        raise UserError(f"launcher.workers={workers}: the number of GPUs per cell is not set; set hardware.processes")
+    if processes > 1 and (shared or 1) > 1:
+        raise UserError(
+            f"launcher.cells_per_gpu={shared}: cells of {processes} processes cannot share a GPU; leave it out"
+        )
+    available, needed = len(hardware.visible_gpus()), -(-workers // (shared or 1)) * processes
+    if needed > available:
+        raise UserError(
+            f"launcher.workers={workers}: {workers} cells need {needed} GPUs, {available} are available; "
+            "lower launcher.workers or raise launcher.cells_per_gpu"
+        )
