@@ -33,7 +33,7 @@ def composed(protocol, name):
 
 
 def ask_for_floors(task, config):
-    """Call what a cell calls to get floors: for the splits, for each length and variant, and for slices."""
+    """Call what a cell calls to get floors and rungs: for the splits, each length and variant, and slices."""
     measure, trained = config.measure, task.spec.train_length
     lengths = [round(trained * ratio) for ratio in measure.extrapolation_ratios]
     task.floors("test")
@@ -46,6 +46,7 @@ def ask_for_floors(task, config):
             task.floors_between("test", region.spans, window)
         return
     task.floors("validation")
+    task.rungs("test")
     if task.slices("test"):
         task.floor_targets("test")
     for variant in task.variants:
@@ -72,7 +73,7 @@ def columns_of(cache, name, key):
 
 
 def computed(protocol, name, cache):
-    """Return the entries of a task, computed anew; raises ``UserError`` if its data is not complete."""
+    """Return the entries of a task, computed again; raises ``UserError`` if its data is not complete."""
     asked = []
 
     def record(entry, key):
@@ -107,7 +108,7 @@ def main(names):
     with np.load(FILE) as file:
         entries = {entry: file[entry] for entry in file.files}
     tasks = names or list(option_files("task"))
-    entries = {entry: values for entry, values in entries.items() if entry.split("-floors")[0] not in tasks}
+    entries = {entry: values for entry, values in entries.items() if entry.split("-")[0] not in tasks}
     with compose.hydra_context():
         for protocol in PROTOCOLS:
             for name in tasks:

@@ -47,7 +47,7 @@ def test_floors_of_quick_need_no_data(name, tmp_path):
 @pytest.mark.parametrize("name", ["needle", "retrieval_synthetic", "s3", "delayed_recall"])
 def test_committed_floors_equal_computed_ones(name, tmp_path):
     with np.load(COMMITTED) as file:
-        committed = {entry: file[entry] for entry in file.files if entry.split("-floors")[0] == name}
+        committed = {entry: file[entry] for entry in file.files if entry.split("-")[0] == name}
     found = computed("quick", name, Cache(tmp_path))
     assert set(found) == set(committed) and found
     for entry, values in found.items():
