@@ -163,7 +163,7 @@ class WordProblemTask(SyntheticTask):
         rules: dict[str, Rule] = {
             "last_element": lambda block: block.tokens.astype(int) - FIRST_ELEMENT == block.targets
         }
-        if (coset := len(commutator_subgroup(self._table()))) > 1:
+        if (coset := len(commutator_subgroup(self._table))) > 1:
             rules["abelian_quotient"] = lambda block: np.full(block.targets.shape, 1 / coset)
         return rules
 
