@@ -110,5 +110,5 @@ def test_the_notebook_with_a_new_mixer_measures_it(tmp_path: Path) -> None:
 def test_the_mixer_of_the_notebook_is_that_of_the_guide() -> None:
     [path] = set(NOTEBOOKS) - set(READERS)
     code = code_of(path).replace('\\"', '"')
-    for text in files_of(ROOT / "docs" / "adding-a-model.md").values():
-        assert text in code
+    files = files_of(ROOT / "docs" / "adding-a-model.md")
+    assert all(files[f"ideas/{name}"] in code for name in ("my_mixer.py", "model/my_mixer.yaml"))
