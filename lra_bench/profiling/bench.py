@@ -162,8 +162,7 @@ def step_flops(config: CellConfig, spec: TaskSpec, length: int) -> dict[str, Any
     ``route`` states how they were counted, ``uncounted`` the operators without a formula. Raises ``UserError`` if the
     model does not support the length.
     """
-    batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
-    found = count_flops(model_at(config, spec, length), batch, ROUTES if length <= LONGEST_ON_CPU else (META,))
+    found = _flops_of_row(config, spec, length)
     details = {"route": found.route, "uncounted": list(found.uncounted)}
     return {"inference": found.forward, "train": found.training, **details}
 
@@ -175,7 +174,12 @@ def flops_per_token(config: CellConfig, spec: TaskSpec) -> dict[str, Any]:
     """
     length = config.measure.flops_length or spec.train_length
     try:
-        batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
-        return count_flops(model_at(config, spec, length), batch).as_record()
+        return _flops_of_row(config, spec, length).as_record()
     except UserError as error:
         return Flops(None, None, 0, length, f"none ({error})").as_record()
+
+
+def _flops_of_row(config: CellConfig, spec: TaskSpec, length: int) -> Flops:
+    """Count the FLOPs of one row; the CPU, which stores all attention weights, counts up to ``LONGEST_ON_CPU``."""
+    batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
+    return count_flops(model_at(config, spec, length), batch, ROUTES if length <= LONGEST_ON_CPU else (META,))
