@@ -403,7 +403,7 @@ LONG = (
         name="late_loss_change",
         help="change of the lowest validation loss in the last quarter of the training steps, nats: below 0 if the "
         "score would still improve with more steps, 0 if not",
-        run=lambda run: run.late_progress[0],
+        run=lambda run: run.training.get("late_loss_change"),
         seeds="mean",
         dtype="float64",
         heading="last quarter",
@@ -413,7 +413,7 @@ LONG = (
     Column(
         name="score_at_half",
         help="validation score after half of the training steps, in {unit}: that of the lowest validation loss so far",
-        run=lambda run: run.late_progress[1],
+        run=lambda run: run.training.get("score_at_half"),
         seeds="mean",
         dtype="float64",
         heading="half budget",

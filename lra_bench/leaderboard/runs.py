@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from lra_bench.records import tables
 from lra_bench.records.curves import skill, zero_skill
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
@@ -66,11 +65,6 @@ class Run:
     def search(self) -> Mapping[str, Any]:
         """The search of the learning rate; empty if it was not searched."""
         return self.record.search or {}
-
-    @cached_property
-    def late_progress(self) -> tuple[float | None, float | None]:
-        """Change of the lowest validation loss in the last quarter, and validation score at half of the steps."""
-        return tables.late_progress(self.record)
 
     @cached_property
     def took_off(self) -> int | None:

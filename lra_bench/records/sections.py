@@ -211,9 +211,10 @@ class Training(TypedDict, total=False):
 
     ``selected_by`` is the validation metric whose best value selected the tested weights, at ``best_step``.
     ``stopped_early`` is whether ``train.stop_at`` ended training before its last step. ``validation_floor`` is the
-    score of the strongest floor on the evaluated rows of the validation split. ``take_off.TakeOff`` describes the
-    fields ``takeoff_…``. ``lowest_validation_loss`` is the lowest of all evaluations on the validation split; score and
-    skill ``…_at_lowest_loss`` are those of the same evaluation. Records of earlier versions lack all of these.
+    score of the strongest floor on the evaluated rows of the validation split. ``take_off`` describes the fields
+    ``takeoff_…``, ``late_loss_change`` and ``score_at_half``. ``lowest_validation_loss`` is the lowest of all
+    evaluations on the validation split; score and skill ``…_at_lowest_loss`` are those of the same evaluation. Records
+    of earlier versions lack all of these.
     """
 
     steps: int | None
@@ -228,6 +229,8 @@ class Training(TypedDict, total=False):
     lowest_validation_loss: float
     validation_score_at_lowest_loss: float
     validation_skill_at_lowest_loss: float | None
+    late_loss_change: float | None
+    score_at_half: float | None
     train_seconds: float | None
     evaluation_seconds: float | None
     tokens_per_second: float | None

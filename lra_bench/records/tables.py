@@ -36,27 +36,6 @@ def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
     return step[known].astype(int), score[known]
 
 
-def late_progress(record: Record) -> tuple[float | None, float | None]:
-    """Return how much the training still improved at its end, and its score at half of the steps.
-
-    The first value is the lowest validation loss of all steps minus that of the first three quarters, in nats: 0 if the
-    loss no longer improved. The second one is the validation score with the lowest validation loss of the first half.
-    Values are None if the record has no curves or no evaluation in that part.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    table, names = arrow(record, "curves"), ("step", "validation_loss", "validation_score")
-    if table is None or not len(table) or "validation_loss" not in table.schema.names:
-        return None, None
-    if not pa.types.is_floating(table["validation_loss"].type):
-        return None, None
-    step, loss, score = (np.asarray(array(table[name]), dtype=float) for name in names)
-    until = {share: (step <= share * step.max()) & ~np.isnan(loss) for share in (0.5, 0.75, 1.0)}
-    late = float(loss[until[1.0]].min() - loss[until[0.75]].min()) if until[0.75].any() else None
-    return late, float(score[until[0.5]][loss[until[0.5]].argmin()]) if until[0.5].any() else None
-
-
 def array(column: Any) -> np.ndarray:
     """Return a column of an Arrow table as an array, numbers without importing pandas, as ``to_numpy`` does."""
     import numpy as np

@@ -1,4 +1,4 @@
-"""Take-off: the first evaluation at which a training run has solved half of its task; pure functions of scores."""
+"""When a training run solved half of its task, and whether it still improved; pure functions of evaluations."""
 
 from __future__ import annotations
 
@@ -25,6 +25,29 @@ class TakeOff(TypedDict):
     takeoff_steps: int | None
     takeoff_seconds: float | None
     takeoff_censored: bool | None
+
+
+class LateProgress(TypedDict):
+    """Fields of the record's section ``training`` that state whether training still improved.
+
+    ``late_loss_change`` is the lowest validation loss minus that of the first three quarters of the steps, in nats: 0
+    if it no longer fell. ``score_at_half`` is the validation score with the lowest validation loss of the first half.
+    Both are None without an evaluation in that part.
+    """
+
+    late_loss_change: float | None
+    score_at_half: float | None
+
+
+def late_progress(validations: Sequence[tuple[int, float, float]]) -> LateProgress:
+    """Return whether training still improved, from steps done, loss and score of at least one evaluation, in order."""
+    last = validations[-1][0]
+    half, most = ([each for each in validations if each[0] <= share * last] for share in (0.5, 0.75))
+    lowest = min(loss for _, loss, _ in validations)
+    return {
+        "late_loss_change": lowest - min(loss for _, loss, _ in most) if most else None,
+        "score_at_half": min(half, key=lambda each: each[1])[2] if half else None,
+    }
 
 
 def first_above(scores: Sequence[float], floor: float, higher_is_better: bool, above: float) -> int | None:

@@ -20,7 +20,7 @@ from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
 from lra_bench.progress import bar
 from lra_bench.records.curves import skill
-from lra_bench.records.take_off import IN_A_ROW, first_above, has_skill, take_off
+from lra_bench.records.take_off import IN_A_ROW, first_above, has_skill, late_progress, take_off
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import Stopped, deferred
 
@@ -357,6 +357,7 @@ def _outcome(model: nn.Module, state: State, spec: TaskSpec, floor: float | None
         "lowest_validation_loss": loss,
         "validation_score_at_lowest_loss": score,
         "validation_skill_at_lowest_loss": skill(score, floor, spec.higher_is_better),
+        **late_progress(state.validations),
         "steps": state.step,
         "best_step": state.best_step,
         "selected_by": "loss" if spec.select_by == "loss" else spec.metric,

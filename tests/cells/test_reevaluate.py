@@ -247,7 +247,7 @@ def test_other_data_is_refused(cell):
 @pytest.mark.slow
 def test_the_command_prints_the_points_and_reports_a_missing_checkpoint_in_one_line(measured, cell, forks, tmp_path):
     done = measured.run("evaluate", str(cell), "--lengths", "120", "--no-write")
-    assert "root_operator" in done.stdout and "120" in done.stdout and "Nothing written" in done.stderr
+    assert "children" in done.stdout and "120" in done.stdout and "Nothing written" in done.stderr
     elsewhere = Folder(tmp_path)
     done = forks.command(elsewhere, "evaluate", str(cell), check=False)
     assert done.returncode == 2

@@ -83,7 +83,7 @@ def test_models_that_do_not_support_the_task_are_listed_or_refused(monkeypatch: 
         (["model=perfomer"], ["perfomer", "did you mean performer"]),
         (["measure.speed_lengths=[]"], ["measure.speed_lengths=[]", "set at least one"]),
         (["measure.speed_lengths=[0,1024]"], ["measure.speed_lengths=[0,1024]", "at least 1"]),
-        (["measure.speed_batches=[1,big]"], ["measure.speed_batches=big", LARGEST]),
+        (["measure.speed_batches=[1,big]"], ["measure.speed_batches=[1,big]", LARGEST]),
         (["measure.memory_limit_gigabytes=-1"], ["measure.memory_limit_gigabytes=-1", "above 0"]),
         (["--output", "a_file/rows.csv"], ["--output a_file/rows.csv", "cannot be written"]),
         (["--results", "a_file"], ["--results", "a_file", "cannot be written", "choose another folder"]),

@@ -11,7 +11,7 @@ from lra_bench.config import compose, loading
 from lra_bench.config.groups import option_files
 from lra_bench.config.layers import Loader
 from lra_bench.config.protocols import combined
-from lra_bench.config.schema import CellConfig
+from lra_bench.config.schema import CellConfig, extended_backbone
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
 
@@ -85,7 +85,8 @@ def test_every_kind_of_value_gives_the_cell_of_a_new_loader(load, value):
 def test_the_sections_are_those_of_the_configuration_merged_at_once(load, model):
     with compose.hydra_context():
         loaded = load([f"model={model}", "task=image", "protocol=small"])
-        merged = OmegaConf.merge(CellConfig, combined(load.layers(loaded.choices)))
+        backbone = extended_backbone(loaded.files["backbone"]["_target_"])
+        merged = OmegaConf.merge(CellConfig(backbone=backbone()), combined(load.layers(loaded.choices)))
     assert json.dumps(loaded.files) == json.dumps(loading.plain(merged))
 
 

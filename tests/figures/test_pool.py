@@ -178,7 +178,7 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
     assert done.stderr.splitlines()[-1].endswith(
         "ranks could not be drawn, see the messages above; all other figures were written"
     )
-    # Tasks of loss_by_position, middle_phase and abilities, memory, adaptive depth and searched cells are missing.
+    # The records lack memory, adaptive depth, searches, pairs, and tasks of loss_by_position, middle_phase, abilities.
     assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.FIGURES} - {
         "ranks",
         "loss_by_position",
@@ -189,6 +189,7 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
         "abilities",
         "middle_phase",
         "rate_search",
+        "minimal_pairs",
     }
 
 

@@ -21,9 +21,9 @@ from tests.support.record_factory import make_record
 
 SYSTEMS = ("transformer", "bag_of_tokens", "linear")
 NEEDS_FILES = ("learning_curves",)
-# These require trainings at several lengths, other tasks, searched cells, or systems with memory or adaptive depth.
+# These require several training lengths, other tasks, searched cells, pairs, or systems with memory or adaptive depth.
 OTHER = ("score_vs_length", "abilities", "middle_phase", "rate_search", "score_vs_memory", "score_vs_depth")
-DRAWN = tuple(name for name in FIGURES if name not in (*OTHER, "depth_by_slice"))
+DRAWN = tuple(name for name in FIGURES if name not in (*OTHER, "depth_by_slice", "minimal_pairs"))
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128", "copy", "recall", "needle", "enwik8")
 

@@ -20,9 +20,9 @@ from lra_bench.leaderboard import export
 from lra_bench.leaderboard.describe import describe
 from lra_bench.leaderboard.overview import overview
 from lra_bench.leaderboard.table import leaderboard, runs
-from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Restriction
+from lra_bench.records.take_off import late_progress
 from tests.support.record_factory import EXAMPLES, MODELS, SLICES, make_pairs, make_record
 
 
@@ -232,20 +232,15 @@ def test_skill_is_measured_from_the_strongest_rule_that_is_not_random() -> None:
     assert found["skill"] == found["skill_1x"] == found["skill_4x"] == pytest.approx(0.4 / 0.9)
 
 
-def test_a_row_states_whether_the_loss_still_fell_and_the_score_at_half_of_the_steps(tmp_path: Path) -> None:
-    losses = {"rising": [3, 2, 1, 1.5, 2], "falling": [3, 2, 1, 0.8, 0.5]}  # after 25, 50, 75, 90 and 100 steps
-    records = []
-    for number, own in enumerate(losses.values()):
-        record = make_record("local", hash=f"{number}" * 8)
-        values = {"validation_loss": own, "validation_score": [0.1, 0.2, 0.4, 0.5, 0.6]}
-        curve = pd.DataFrame({"step": [25, 50, 75, 90, 100], **values})
-        curve = pd.concat([curve, pd.DataFrame({"step": [10, 60]})]).sort_values("step")  # steps without an evaluation
-        store.write(record, tmp_path, curve)
-        records.append(record)
-    frame = leaderboard([*records, make_record("performer")]).set_index(["model", "hash"])
+def test_a_row_states_whether_the_loss_still_fell_and_the_score_at_half_of_the_steps() -> None:
+    records = [make_record("local"), make_record("performer")]
+    losses = [3.0, 2.0, 1.0, 0.8, 0.5]  # after 25, 50, 75, 90 and 100 steps
+    records[0].training.update(
+        late_progress([*zip((25, 50, 75, 90, 100), losses, (0.1, 0.2, 0.4, 0.5, 0.6), strict=True)])
+    )
+    frame = leaderboard(records).set_index("model")
     found = frame[["late_loss_change", "score_at_half"]]
-    assert found.loc[("local", "0" * 8)].tolist() == [0, 0.2] and found.loc[("local", "1" * 8)].tolist() == [-0.5, 0.2]
-    assert found.loc["performer"].isna().all(axis=None)
+    assert found.loc["local"].tolist() == [-0.5, 0.2] and found.loc["performer"].isna().all()
     assert "| -0.500" in export.render(frame.reset_index(), "markdown")
 
 

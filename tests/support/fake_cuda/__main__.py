@@ -31,7 +31,7 @@ def main() -> None:
             configs = [compose([*case, "tracker=none"], load=loader).config for case in asked["cases"]]
     else:
         # The cases of a system follow each other: operators on the same shapes are computed only once.
-        of_task = [configurations.of_systems(asked["systems"], f"task={task}") for task in asked["tasks"]]
+        of_task = [list(configurations.of_systems(asked["systems"], f"task={task}")) for task in asked["tasks"]]
         configs = [config for of_system in zip(*of_task, strict=True) for config in of_system]
     for config in configs:
         found = steps.run_case(config, asked["precision"], asked["longest"])
