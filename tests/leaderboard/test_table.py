@@ -233,11 +233,9 @@ def test_skill_is_measured_from_the_strongest_rule_that_is_not_random() -> None:
 
 
 def test_a_row_states_whether_the_loss_still_fell_and_the_score_at_half_of_the_steps() -> None:
-    records = [make_record("local"), make_record("performer")]
-    losses = [3.0, 2.0, 1.0, 0.8, 0.5]  # after 25, 50, 75, 90 and 100 steps
-    records[0].training.update(
-        late_progress([*zip((25, 50, 75, 90, 100), losses, (0.1, 0.2, 0.4, 0.5, 0.6), strict=True)])
-    )
+    evaluations = [(25, 3.0, 0.1), (50, 2.0, 0.2), (75, 1.0, 0.4), (90, 0.8, 0.5), (100, 0.5, 0.6)]
+    training = {**(make_record().training or {}), **late_progress(evaluations)}
+    records = [make_record("local", training=training), make_record("performer")]
     frame = leaderboard(records).set_index("model")
     found = frame[["late_loss_change", "score_at_half"]]
     assert found.loc["local"].tolist() == [-0.5, 0.2] and found.loc["performer"].isna().all()
