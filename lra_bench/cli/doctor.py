@@ -79,7 +79,7 @@ def _cores() -> Finding:
 
 
 def _gpus() -> Iterator[Finding]:
-    """Yield a finding for each NVIDIA or AMD GPU: whether torch can use it."""
+    """Yield for each NVIDIA or AMD GPU a finding that states whether torch can use it."""
     import torch
 
     gpus = _nvidia_smi()

@@ -75,7 +75,7 @@ def parse(text: str) -> Override:
 
 
 def set_value(config: DictConfig, override: Override) -> None:
-    """Set the value of an override in a configuration that accepts no new keys, except with the prefix ``++``."""
+    """Set the value of an override in a configuration; only the prefix ``++`` adds a new key."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

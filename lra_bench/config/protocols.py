@@ -18,10 +18,10 @@ from .groups import option_paths, roots
 
 GROUP = "protocol"
 SECTIONS = ("tasks", "models", "cells")
-"""Sections of a protocol with an entry per task, per model, or per task and model (``listops/s4``)."""
+"""Sections of a protocol, whose keys are tasks, models, and pairs of both (``listops/s4``)."""
 
 HEADER = ("version", "next", "recipe", "tuned")
-"""Options of the protocol itself, see ``ProtocolOptions``."""
+"""Options at the top level of a protocol file, documented in ``ProtocolOptions``."""
 
 BASE = "base"
 """Key of a protocol or of an entry: the protocol, or entry of the same section, whose values it begins with."""

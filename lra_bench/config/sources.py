@@ -18,7 +18,7 @@ from typing import Any
 from lra_bench.build import OWN_PACKAGE
 
 MANIFEST = Path(__file__).with_name("manifest.json")
-"""What is stored about the code of this version, see ``manifest``."""
+"""File with digests of modules and declarations of classes, see ``manifest``."""
 
 EDITABLE = ("lra_bench.models", "lra_bench.tasks")
 """Packages of lra-bench that users may edit in a checkout."""
@@ -82,7 +82,7 @@ def source_texts(node: Any) -> dict[str, str]:
 
 @cache
 def manifest() -> dict[str, dict[str, Any]]:
-    """Return what is stored about the code of this version, so that planning does not import models.
+    """Return digests of the modules and declarations of the classes of this version, read without importing models.
 
     Returns:
         ``modules``: digests of file and syntax tree of each module of ``EDITABLE``; ``classes``: the fields of

@@ -39,7 +39,7 @@ OPEN_GROUPS = ("task", "model", "position")
 """Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
 
 ESCAPED = r"\${"
-"""How OmegaConf writes the characters that begin an interpolation."""
+"""Escape sequence of OmegaConf for ``${``, which would begin an interpolation."""
 
 PATHS = ("task.source",)
 """Options whose values are paths, with any characters; they are no lists of values."""
@@ -257,7 +257,7 @@ def _default(key: str) -> Any:
 
 
 def check_machine(config: CellConfig, cores: int) -> None:
-    """Raise ``UserError`` if this machine cannot run a cell as its sections ``hardware`` and ``launcher`` require.
+    """Raise ``UserError`` if this machine does not support the options ``hardware`` and ``launcher`` of a cell.
 
     Args:
         config: The configuration.

@@ -23,7 +23,7 @@ SIZES: dict[str, tuple[int, Callable[[int], int]]] = {
     "a": (3, lambda n: math.factorial(n) // 2),
     "s": (2, math.factorial),
 }
-"""Families of groups by letter: smallest n, and the order of the group of this n."""
+"""For the letter of each family of groups: the smallest n, and a function that returns the order from n."""
 
 
 def order(group: str | Sequence[Sequence[int]]) -> int:
@@ -64,7 +64,7 @@ def multiplication_table(group: str | Sequence[Sequence[int]]) -> NDArray[Any]:
 
 
 def _factor(name: str, group: str) -> tuple[str, int]:
-    """Return the letter and the number of a name such as ``z5``."""
+    """Split a name such as ``z5`` into its letter and its number."""
     match = re.fullmatch(r"([zdas])([1-9]\d{0,3})|(q)(8)", name)
     letter, digits = filter(None, match.groups()) if match else ("", "0")
     if not match or (letter in SIZES and int(digits) < SIZES[letter][0]):

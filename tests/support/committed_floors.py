@@ -104,7 +104,7 @@ def _name_and_key(entry):
 
 
 def main(names):
-    """Replace the entries of the named tasks, of all if none is named."""
+    """Recompute the floors of the named tasks, by default of all tasks."""
     with np.load(FILE) as file:
         entries = {entry: file[entry] for entry in file.files}
     tasks = names or list(option_files("task"))
