@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.build import build
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
+from lra_bench.options.backbone import BackboneOptions
 
 from .batch_norm import normalised
 from .block import NORMS, Block

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.options.backbone import BackboneOptions
 
 from .mixer import Context, Mixer, Padding
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lra_bench.backbone_options import Hybrid
 from lra_bench.build import load_class
 from lra_bench.contracts import Capability, UserError
+from lra_bench.options.backbone import Hybrid
 
 from .mixer import Mixer
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from lra_bench.backbone_options import BackboneOptions, BlockOptions
 from lra_bench.build import build, known_options
 from lra_bench.contracts import UserError
+from lra_bench.options.backbone import BackboneOptions, BlockOptions
 
 from .block import Block
 from .canon_layer import CanonLayer, Preceded

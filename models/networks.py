@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 from torch import nn
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import UserError
+from lra_bench.options.backbone import BackboneOptions
 
 from .experts import Experts
 from .feedforward import FeedForward

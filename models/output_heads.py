@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from lra_bench.backbone_options import OutputHead
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.options.backbone import OutputHead
 
 from .clusters import AdaptiveSoftmax
 from .feedforward import linear

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lra_bench.backbone_options import BlockOptions
 from lra_bench.contracts import UserError
+from lra_bench.options.backbone import BlockOptions
 
 from .feedforward import FeedForward
 from .mixer import HeadMixer, Mixer

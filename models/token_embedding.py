@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lra_bench.backbone_options import EmbeddingOptions
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.options.backbone import EmbeddingOptions
 
 from .clusters import AdaptiveEmbedding
 from .embedding import embedding, product_factors

@@ -13,9 +13,19 @@ from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache, partial
 from typing import Any
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import UserError
-from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Rule, choose, one_of, option
+from lra_bench.options.backbone import BackboneOptions
+from lra_bench.options.declaration import (
+    AT_LEAST_ONE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Rule,
+    choose,
+    one_of,
+    option,
+)
 from lra_bench.runtime.hardware import HardwareOptions
 
 from .effective import declared

@@ -1,6 +1,6 @@
 """Checks of configurations: of names and values, of combinations before planning, and of this machine.
 
-Names of options are checked when overrides are read, types and rules (``options.Rule``) when a section is built.
+Names of options are checked when overrides are read, types and rules (``declaration.Rule``) when a section is built.
 ``before_planning`` checks combinations, ``check_machine`` what depends on the machine that runs a cell. What depends on
 the task or the mixer is checked by the constructors of models.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError, install_command
-from lra_bench.options import Rule, shown
+from lra_bench.options.declaration import Rule, shown
 from lra_bench.runtime import hardware
 from lra_bench.runtime.hardware import HardwareOptions
 from lra_bench.runtime.processor import usable_cpus

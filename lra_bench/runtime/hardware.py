@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import Accelerable
-from lra_bench.options import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Rule, choose, option
+from lra_bench.options.declaration import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Rule, choose, option
 
 from .processor import processor, usable_cpus
 

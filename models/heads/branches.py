@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from lra_bench.backbone_options import ACTIVATION
 from lra_bench.contracts import UserError
+from lra_bench.options.backbone import ACTIVATION
 
 from ..feedforward import activation
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.backbone_options import Embedding, Experts, Hybrid, OutputHead, ProductKeys
 from lra_bench.config import compose as configuration
 from lra_bench.config import hashing
 from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.serialization import as_dict
+from lra_bench.options.backbone import Embedding, Experts, Hybrid, OutputHead, ProductKeys
 
 MODELS = Path(__file__).parents[2] / "models"
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import DepthBudget, DepthCalibration, Output, Task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -16,6 +15,7 @@ from lra_bench.evaluation import budgets
 from lra_bench.evaluation.budgets import evaluate_depths, representative
 from lra_bench.models.backbone import SequenceModel
 from lra_bench.models.depth import early_exit
+from lra_bench.options.backbone import BackboneOptions
 from lra_bench.profiling.flops import forward_flops
 from lra_bench.records.sections import AdaptiveDepth
 from lra_bench.records.values import check

@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.config.objects import build_model
 from lra_bench.config.schema import Backbone, CellConfig
 from lra_bench.contracts import Batch, UserError
@@ -19,6 +18,7 @@ from lra_bench.models.map import render
 from lra_bench.models.readout import PAIR_FEATURES
 from lra_bench.models.residual import RESIDUALS
 from lra_bench.models.scale_norm import ScaleNorm
+from lra_bench.options.backbone import BackboneOptions
 from tests.oracles import SMALL
 from tests.support.mixer_cases import NODES, SPECS
 from tests.support.model_cases import batch_for, initial_model, model, node_file, randomise, task

@@ -6,13 +6,13 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from lra_bench.backbone_options import Experts as ExpertOptions
-from lra_bench.backbone_options import ProductKeys
 from lra_bench.contracts import UserError
 from lra_bench.models.experts import Experts
 from lra_bench.models.feedforward import GATED, FeedForward, activation
 from lra_bench.models.mixer import Context, Padding
 from lra_bench.models.product_keys import ProductKeyMemory
+from lra_bench.options.backbone import Experts as ExpertOptions
+from lra_bench.options.backbone import ProductKeys
 from tests.support.mixer_cases import context, rows
 from tests.support.model_cases import batch_for, model, task
 

@@ -22,12 +22,10 @@ FOLDERS = {
 MAY_IMPORT = {
     "lra_bench.tasks": ("lra_bench.contracts", "lra_bench.data", "lra_bench.progress", "lra_bench.runtime.processor"),
     "lra_bench.models": (
-        *("lra_bench.contracts", "lra_bench.build", "lra_bench.backbone_options", "lra_bench.data.compiled"),
+        *("lra_bench.contracts", "lra_bench.build", "lra_bench.options.backbone", "lra_bench.data.compiled"),
     ),
 }
-TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {
-    f"{name}.py" for name in ("contracts", "build", "errors", "progress", "options", "backbone_options")
-}
+TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {f"{name}.py" for name in ("contracts", "build", "errors", "progress")}
 CHEAP = (
     "lra_bench.contracts",
     "lra_bench.build",

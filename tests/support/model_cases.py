@@ -6,11 +6,11 @@ from importlib.resources import files
 import torch
 import yaml
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.build import load_class
 from lra_bench.config.serialization import options_from
 from lra_bench.contracts import Batch, TaskSpec
 from lra_bench.models.backbone import SequenceModel
+from lra_bench.options.backbone import BackboneOptions
 from tests.support.mixer_cases import NODES
 
 NAMES = {entry.name for entry in fields(BackboneOptions)}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import NOT_SCORED, Capability, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import content_sha256, digests_of
 from lra_bench.models.backbone import SequenceModel
+from lra_bench.options.backbone import BackboneOptions
 from lra_bench.tasks.copy import CopyTask
 from lra_bench.tasks.needle import NeedleTask
 from lra_bench.tasks.recall import RecallTask

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra_bench.backbone_options import BackboneOptions
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.edges import distinct, edge_attention
 from lra_bench.models.routed.reinforced import ReinforcedModel, row_rewards
+from lra_bench.options.backbone import BackboneOptions
 from lra_bench.training.loop import after_step, stepped_modules
 from tests.oracles.routed import walks
 from tests.support.mixer_cases import NODES, context, dense_output, make, rows, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .options import AT_LEAST_ONE, AT_LEAST_TWO, NOT_NEGATIVE, POSITIVE, SHARE, one_of, option
+from .declaration import AT_LEAST_ONE, AT_LEAST_TWO, NOT_NEGATIVE, POSITIVE, SHARE, one_of, option
 
 ACTIVATION = one_of(
     [
