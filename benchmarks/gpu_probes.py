@@ -100,13 +100,17 @@ def hidden_rows(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _attention_calls(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """Yield names and calls of attention: with the back-end that torch selects, and with each back-end."""
+    """Yield names and calls of attention.
+
+    The back-end is selected by torch among all (``default``) or among those that cells may use (``cells``), or given.
+    """
 
     def call(backends: list[SDPBackend] | None) -> Tensor:
         with contextlib.nullcontext() if backends is None else sdpa_kernel(backends):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
     yield "default", lambda: call(None)
+    yield "cells", lambda: call([backend for backend in BACKENDS.values() if backend != SDPBackend.CUDNN_ATTENTION])
     for name, backend in BACKENDS.items():
         yield name, lambda backend=backend: call([backend])  # type: ignore[misc]
 

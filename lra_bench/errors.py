@@ -53,13 +53,13 @@ def extras() -> dict[str, list[str]]:
 
 def install_command(extra: str) -> str:
     """Return the command that installs an extra: of the checkout, or the packages of the extra without a checkout."""
-    install = [_from_here(Path(sys.executable)), "-m", "pip", "install"]
+    install = [from_here(Path(sys.executable)), "-m", "pip", "install"]
     if (CHECKOUT / "pyproject.toml").is_file():
-        constraints = _from_here(CHECKOUT / "constraints.txt")
-        return shlex.join([*install, "-c", constraints, "-e", f"{_from_here(CHECKOUT)}[{extra}]"])
+        constraints = from_here(CHECKOUT / "constraints.txt")
+        return shlex.join([*install, "-c", constraints, "-e", f"{from_here(CHECKOUT)}[{extra}]"])
     return shlex.join([*install, *extras()[extra]])
 
 
-def _from_here(path: Path) -> str:
+def from_here(path: Path) -> str:
     """Return a path relative to the working folder if it is inside it, otherwise unchanged."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from lra_bench.build import load_class
@@ -33,8 +34,8 @@ class Layers:
     @property
     def capability(self) -> Capability:
         """Capabilities of the network: those that all its mixers have, with the highest cost of any of them."""
-        first, *others = (kind.spec for kind in dict.fromkeys(self.kinds))
-        return first.combined(others[0]) if others else first
+        specs: list[Capability] = [kind.spec_of(node) for kind, node in zip(self.kinds, self.nodes, strict=True)]
+        return reduce(lambda first, other: first if other == first else first.combined(other), specs)
 
     def check_rows(self, causal: bool) -> None:
         """Raise ``UserError`` if rows in front of the tokens would pass later tokens on to a mixer that reads all rows.

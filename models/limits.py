@@ -23,12 +23,12 @@ def length_refusal(mixers: Sequence[Mixer], limit: int, length: int) -> str | No
     """Return the reason why a mixer does not support ``length`` tokens if ``backbone.max_length`` is ``limit``."""
     option = f"backbone.max_length={limit}"
     advice = f"set backbone.max_length={length} or choose a mixer without this limit (lra-bench list models)"
-    kinds: dict[type[Mixer], None] = dict.fromkeys(type(mixer) for mixer in mixers)
-    for kind in kinds:
-        if kind.spec.length == "maximum" and length > limit:
-            return f"{option}: {kind.__name__} takes at most {limit} tokens, {length} were requested; {advice}"
-        if kind.spec.length == "fixed" and length != limit:
-            return f"{option}: {kind.__name__} takes exactly {limit} tokens, {length} were requested; {advice}"
+    for mixer in mixers:
+        name, supported = type(mixer).__name__, mixer.spec.length
+        if supported == "maximum" and length > limit:
+            return f"{option}: {name} takes at most {limit} tokens, {length} were requested; {advice}"
+        if supported == "fixed" and length != limit:
+            return f"{option}: {name} takes exactly {limit} tokens, {length} were requested; {advice}"
     return None
 
 

@@ -165,7 +165,7 @@ class Mixer(nn.Module):
         position: Position encoding whose hooks, except ``embed``, the mixer applies; None if it applies none.
     """
 
-    spec: ClassVar[MixerSpec]
+    spec: MixerSpec
     revision: ClassVar[int] = 1
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
     drops_output: ClassVar[bool] = False
@@ -205,6 +205,11 @@ class Mixer(nn.Module):
                 f"{' and '.join(sorted(unsupported))} hook; choose a position that has no hooks other than "
                 f"{', '.join(sorted({'embed', *self.spec.positions}))} (lra-bench list positions)"
             )
+
+    @classmethod
+    def spec_of(cls, options: Mapping[str, Any]) -> MixerSpec:
+        """Return the capabilities with these options of the constructor, by default those of the class."""
+        return cls.spec
 
     def restricts_from(self) -> int | None:
         """Return the smallest length at which the mixer restricts what a token can attend to.

@@ -17,9 +17,11 @@ class Pixels(TypedDict):
     channels: int | None
 
 
-def at_least(smallest: int, **options: int) -> None:
-    """Raise ``UserError`` if an option of the task is below ``smallest``."""
+def at_least(smallest: int, **options: object) -> None:
+    """Raise ``UserError`` if an option of the task is no number or below ``smallest``."""
     for option, value in options.items():
+        if not isinstance(value, int | float):
+            raise UserError(f"task.{option}={value}: must be a number")
         if value < smallest:
             raise UserError(f"task.{option}={value}: must be at least {smallest}")
 

@@ -5,6 +5,9 @@ import pty
 import re
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
 
 from lra_bench import progress
 
@@ -50,6 +53,14 @@ def test_nested_bars_are_on_separate_lines():
     for line in re.split(r"[\r\n]+|\x1b\[\d*A", shown):
         assert not ("Outer" in line and "Inner" in line), line
     assert shown.rstrip().endswith("done")
+
+
+def test_an_unknown_total_is_not_shown(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    with progress.bar(0, "Reading") as advance:
+        advance(5)
+    assert re.match(r"Reading: 5, [\d.,]+/s$", capsys.readouterr().err.strip())
 
 
 def test_short_steps_show_nothing():
@@ -119,3 +130,60 @@ def test_control_characters_in_a_message_are_replaced(capsys):
 def test_control_characters_in_a_description_are_replaced():
     shown = on_a_terminal(PROGRAM.format(quiet=0.0).replace("Outer", r"Ou\x1b]0;t\x07er"))
     assert "Ou\ufffd]0;t\ufffder" in shown and "\x1b]" not in shown
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Replace IPython by a stub of a notebook kernel, and return the list of displayed texts."""
+    shown = []
+    handle = SimpleNamespace(update=lambda content, raw: shown.append(content["text/plain"]))
+
+    def display(content, raw, display_id):
+        assert raw and display_id
+        shown.append(content["text/plain"])
+        return handle
+
+    python, output = ModuleType("IPython"), ModuleType("IPython.display")
+    python.get_ipython, output.display = lambda: SimpleNamespace(kernel=object()), display
+    monkeypatch.setitem(sys.modules, "IPython", python)
+    monkeypatch.setitem(sys.modules, "IPython.display", output)
+    return shown
+
+
+def test_a_notebook_shows_one_line_which_is_removed_at_the_end(notebook, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
+    with progress.bar(3, "Training", unit="steps") as advance:
+        advance(1)
+        advance(1, "evaluating")
+    assert [line.partition(",")[0] for line in notebook] == ["Training: 1 of 3 steps", "Training: 2 of 3 steps", ""]
+    assert notebook[1].endswith("; evaluating")
+    with progress.bar(1, "Testing") as advance:
+        advance(1)
+    assert notebook[3].startswith("Testing: 1 of 1") and notebook[4:] == [""]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_bars_of_a_child_process_are_the_line_of_the_notebook(notebook, capsys):
+    environment = os.environ | progress.child_variables()
+    child = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(quiet=0.0) + "progress.say('a message')"],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    to = progress.Forwarded()
+    for start in range(0, len(child.stderr), 7):  # parts of lines
+        to.write(child.stderr[start : start + 7])
+    to.close()
+    assert {line.partition(":")[0] for line in notebook} == {"Outer", "Inner", ""} and notebook[-1] == ""
+    assert capsys.readouterr().err == "a message\n"
+
+
+def test_messages_of_a_child_process_reach_a_replaced_stderr(capsys):
+    to = progress.Forwarded()
+    to.write("é\nhalf a ".encode()[:1])
+    to.write("é\nhalf a ".encode()[1:])
+    to.write(b"line")
+    to.close()
+    assert capsys.readouterr().err == "é\nhalf a line\n"

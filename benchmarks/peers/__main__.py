@@ -16,9 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lra_bench.figures.style import save
-
-from .figure import draw
+from .figure import save
 from .measure import measure
 from .pair import Pair, Sizes
 from .pairs import PAIRS
@@ -51,7 +49,7 @@ def main() -> int:
         data = as_table(rows)
         if options.output:
             # Write after each length, so that results are kept if the longest, which can take an hour, is interrupted.
-            written = save([draw(data)], data, options.output, "peers")
+            written = save(data, options.output)
     print(as_text(data), *geometric_means(data), sep="\n")
     if options.output:
         print(*written, sep="\n")

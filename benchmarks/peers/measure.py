@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lra_bench.profiling.worker_pool import run_worker
 from lra_bench.runtime.memory import RETURN_FREED_MEMORY
+from lra_bench.runtime.subprocesses import WorkerFailed, WorkerProcess
 
 from .pair import Pair, Sizes
 from .table import CONTENDERS, Row
@@ -32,19 +32,18 @@ def times(
 
     Returns the seconds and ``""``, or an empty mapping and the contender that failed with the reason.
     """
-    answers, ending = _run(pair, sizes, contenders, blocks, threads)
-    for answer in answers:
-        if "seconds" in answer:
-            return answer["seconds"], ""
-        contender, reason = answer["failed"]
-        return {}, f"{contender}: {reason}"
-    return {}, ": ".join(ending)
+    try:
+        return _run(pair, sizes, contenders, blocks, threads)["seconds"], ""
+    except WorkerFailed as failure:
+        return {}, f"{failure.status}: {failure.reason}"
 
 
 def peak(pair: Pair, sizes: Sizes, contender: str, threads: int) -> int | None:
     """Measure the growth of resident memory by a step, in bytes, with an allocator that returns freed memory."""
-    answers, _ = _run(pair, sizes, [contender], 0, threads, RETURN_FREED_MEMORY)
-    return next((answer["peak"] for answer in answers if "peak" in answer), None)
+    try:
+        return _run(pair, sizes, [contender], 0, threads, RETURN_FREED_MEMORY)["peak"]
+    except WorkerFailed:
+        return None
 
 
 def _run(
@@ -54,8 +53,8 @@ def _run(
     blocks: int,
     threads: int,
     variables: dict[str, str] | None = None,
-) -> tuple[list[dict[str, Any]], tuple[str, str]]:
-    """Run a job in a fresh process and return its results, and status and reason for missing results."""
+) -> dict[str, Any]:
+    """Run a job in a fresh process and return its result; raises ``WorkerFailed`` with the contender as status."""
     job = {
         "pair": pair.name,
         "sizes": asdict(sizes),
@@ -63,4 +62,5 @@ def _run(
         "blocks": blocks,
         "threads": threads,
     }
-    return run_worker(job, TIMEOUT_SECONDS, variables, "benchmarks.peers.worker")
+    with WorkerProcess("benchmarks.peers.worker", job, variables) as worker:
+        return worker.receive(TIMEOUT_SECONDS)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from lra_bench.profiling.timing import Step, collector_off, warm_up
-from lra_bench.profiling.worker import run_jobs
 from lra_bench.records.status import status_of
 from lra_bench.runtime.memory import peak_memory
+from lra_bench.runtime.subprocesses import serve
 
 from .pair import Sizes
 from .pairs import PAIRS
@@ -22,8 +23,8 @@ MEMORY_STEPS = 2
 CPU = torch.device("cpu")
 
 
-def results(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the seconds of each contender's blocks, the peak of a single contender, or the failed contender."""
+def result(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the seconds of each contender's blocks, the peak of a single contender, or the failed contender."""
     torch.set_flush_denormal(True)  # as in every process of lra-bench
     torch.set_num_threads(job["threads"])
     (pair,) = (pair for pair in PAIRS if pair.name == job["pair"])
@@ -35,12 +36,10 @@ def results(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             steps[contender] = training_step(pair.layer(contender, sizes), sizes)
             steps[contender]()
         except Exception as error:
-            yield {"failed": [contender, ": ".join(status_of(error))]}
-            return
+            return {"failed": [contender, ": ".join(status_of(error))]}
     if job["blocks"]:
-        yield {"seconds": alternate(steps, job["blocks"])}
-    else:
-        yield {"peak": peak(*steps.values())}
+        return {"seconds": alternate(steps, job["blocks"])}
+    return {"peak": peak(*steps.values())}
 
 
 def training_step(layer: nn.Module, sizes: Sizes) -> Step:
@@ -85,4 +84,4 @@ def peak(step: Step) -> int | None:
 
 
 if __name__ == "__main__":
-    run_jobs(results)
+    serve(lambda jobs: (result(json.loads(job)) for job in jobs))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.config.import_path import importable
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict, options_from
 from lra_bench.config.validation import check_hardware
@@ -15,16 +16,18 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import attempt_now, joined, section
 from lra_bench.records.points import Extrapolation, ExtrapolationPoint
+from lra_bench.records.reference import reference_root
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import SlicePoint
 from lra_bench.runtime.hardware import HardwareOptions, first_line
 
 if TYPE_CHECKING:
     from torch import nn
 
     from lra_bench.contracts import Task
-    from lra_bench.evaluation.extrapolation import Measured
+    from lra_bench.measurements.extrapolation import Measured
     from lra_bench.runtime.hardware import Hardware
+    from lra_bench.training.checkpoint import Checkpoints
+    from lra_bench.training.evaluation import Evaluation
 
 ALL_KNOBS = "ALL"
 
@@ -70,39 +73,42 @@ def reevaluate(
         The extrapolation section of the record including the new points, and the new points.
 
     Raises:
-        UserError: If the checkpoint does not exist, the record has no tested weights, or the record names a class
-            that is neither part of lra-bench, of an installed extension, of ``config_dir`` nor of a trusted package.
+        UserError: If the record is of a reference board, the checkpoint does not exist, the record has no tested
+            weights, or the record names a class that is neither part of lra-bench, of an installed extension, of
+            ``config_dir`` nor of a trusted package.
     """
-    from lra_bench.evaluation.extrapolation import extrapolate
-    from lra_bench.evaluation.knobs import select_knobs
-    from lra_bench.evaluation.minimal_pairs import score_pairs
+    from lra_bench.measurements.extrapolation import extrapolate
+    from lra_bench.measurements.knobs import select_knobs
+    from lra_bench.measurements.minimal_pairs import MinimalPairs
+    from lra_bench.measurements.slices import Slices
+    from lra_bench.measurements.subject import Context, Subject
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
     from lra_bench.tracking.tracker import update
-    from lra_bench.training.checkpoint import Checkpoints
 
-    from .locks import cell_lock, checkpoint_folder
+    from .locks import cell_lock
 
-    key = store.load(path).key
-    checkpoints = Checkpoints(checkpoint_folder(key), 0)
-    checkpoints.check_best()
+    boards = reference_root()
+    if boards is not None and path.resolve().is_relative_to(boards.resolve()):
+        raise UserError(
+            f"{path}: belongs to a reference board, which cannot be changed; run lra-bench bench for its cell first"
+        )
+    unlocked = store.load(path)
+    _weights(unlocked)
     # Read the record again under the lock: another process may have changed it.
-    with cell_lock(key):
+    with importable(config_dir), cell_lock(unlocked.key):
         record = store.load(path)
-        if record.status != "ok":
-            raise UserError(
-                f"{path}: has status {record.status}, so it has no tested weights; run {record.command} first"
-            )
         with recorded_classes(path, config_dir, trusted):
             config = _config(record, hardware, config_dir)
             check_hardware(single_process(config.hardware))
             machine = resolve(single_process(config.hardware))
             machine.apply()
-            task, model = _restored(record, config, checkpoints, machine)
+            task, model = _restored(record, config, machine)
         selected_knobs = select_knobs(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         request = _request(record, task, lengths, selected_knobs)
         ratios = [length / task.spec.train_length for length in request.lengths]
-        options = replace(config.measure, extrapolation_ratios=ratios, extrapolation_knobs=request.knobs)
+        changed: dict[str, Any] = {"extrapolation_ratios": ratios, "extrapolation_knobs": request.knobs}
+        options = replace(config.measure, **changed)
         number = record.attempt + 1
         found = extrapolate(model, task, options, machine, attempt=number, longest=request.longest)
         attempt = attempt_now(
@@ -110,37 +116,92 @@ def reevaluate(
         )
         after = joined(request.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
         if write:
-            if not record.slices:
-                record.slices = _slices(task, found, number)
+            test = _test_of(found)
+            subject = Subject(config, task, model, test=test)
+            context = Context(machine, machine, number, options.evaluation_batch_size, lambda: attempt)
+            # Slices of an existing record remain: they are parts of its test score, which is not measured again.
+            if not record.slices and test is not None:
+                record.slices = Slices(options).measure(subject, context)
             if record.minimal_pairs is None and task.spec.train_length in request.lengths:
-                record.minimal_pairs = score_pairs(model, task, machine, options.evaluation_batch_size, number)
+                record.minimal_pairs = MinimalPairs(options).measure(subject, context)
             _join(record, after, found, number)
             update(record)
     return after, _new_points(after, found.points)
 
 
-def _restored(record: Record, config: CellConfig, checkpoints: Any, hardware: Hardware) -> tuple[Task, nn.Module]:
-    """Return the task with its data and the model with its best weights, in the state in which it was tested.
+def trained_model(path: Path, config_dir: Path | None = None, trusted: Sequence[str] = ()) -> nn.Module:
+    """Return the model of a record with its best weights, in evaluation mode on the CPU.
 
-    Raises ``UserError`` if the data differs from the data of the record.
+    Args:
+        path: The record file.
+        config_dir: Folder of additional configuration and classes.
+        trusted: Packages whose classes the record may name.
+
+    Returns:
+        The model. Data is read only if the model needs it after training.
+
+    Raises:
+        UserError: If the checkpoint does not exist, the record has no tested weights, or it names a class that is not
+            permitted, see ``reevaluate``.
+    """
+    from lra_bench.records import store
+    from lra_bench.runtime.hardware import resolve, single_process
+
+    record = store.load(path)
+    _weights(record)
+    with importable(config_dir), recorded_classes(path, config_dir, trusted):
+        config = _config(record, "cpu", config_dir)
+        _, model = _restored(record, config, resolve(single_process(config.hardware)), with_data=False)
+    return model.eval()
+
+
+def _weights(record: Record) -> Checkpoints:
+    """Return the checkpoints of a cell. Raises ``UserError`` if there are no tested weights, or they are not kept."""
+    from lra_bench.training.checkpoint import Checkpoints
+
+    from .locks import checkpoint_folder
+
+    if record.status != "ok":
+        raise UserError(
+            f"{record.path}: has status {record.status}, so it has no tested weights; run {record.command} first"
+        )
+    checkpoints = Checkpoints(checkpoint_folder(record.key), 0)
+    checkpoints.check_best()
+    return checkpoints
+
+
+def _restored(record: Record, config: CellConfig, hardware: Hardware, with_data: bool = True) -> tuple[Task, nn.Module]:
+    """Return the task and the model with its best weights, in the state in which it was tested.
+
+    The data of the task is prepared if ``with_data`` is set or the model needs it. Raises ``UserError`` if the record
+    has no tested weights, or if the data differs from the data of the record.
     """
     from lra_bench.config.objects import build_model, build_task
     from lra_bench.data.batches import Rows
+
+    checkpoints = _weights(record)
+    task = build_task(config)
+    model = build_model(config, task.spec)
+    finish = getattr(model, "finish", None)
+    if with_data or finish is not None:
+        _prepare(task, record)
+    model = hardware.place(model)
+    checkpoints.load_best(model)
+    if finish is not None:
+        finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
+    return task, model
+
+
+def _prepare(task: Task, record: Record) -> None:
+    """Prepare the data of a task. Raises ``UserError`` if it differs from the data of the record."""
     from lra_bench.data.cache import Cache
 
-    task = build_task(config)
     task.prepare(Cache())
     if record.data is not None and record.data["fingerprint"] != task.fingerprint():
         raise UserError(
             f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
             f"{record.data['fingerprint']}, here {task.fingerprint()}); provide the same data or run the cell again"
         )
-    model = hardware.place(build_model(config, task.spec))
-    checkpoints.load_best(model)
-    finish = getattr(model, "finish", None)
-    if finish is not None:
-        finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
-    return task, model
 
 
 @contextmanager
@@ -210,18 +271,12 @@ def _request(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence
     return _Request(selected, list(knobs), longest, kept)
 
 
-def _slices(task: Task, found: Measured, number: int) -> list[SlicePoint]:
-    """Return the scores of slices if the training length was evaluated without a knob, for a record without slices.
-
-    Those of an existing record remain, because they are parts of its test score, which is not measured again.
-    """
-    from lra_bench.evaluation.slices import slice_scores
-
+def _test_of(found: Measured) -> Evaluation | None:
+    """Return the evaluation at the training length without a knob, None if there is none."""
     at_training_length = (
         result for place, result in found.evaluations.items() if place.ratio == 1 and result.target_correct is not None
     )
-    result = next(at_training_length, None)
-    return [] if result is None else slice_scores(task, result, number)
+    return next(at_training_length, None)
 
 
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:

@@ -6,27 +6,20 @@ import json
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lra_bench.config.import_path import importable
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, Record
+from lra_bench.records.status import status_of
 from lra_bench.runtime.garbage import reduce_collections
-from lra_bench.runtime.hardware import first_line
-from lra_bench.runtime.limits import TimeUp, debugging, is_out_of_memory, memory_limit, time_limit
+from lra_bench.runtime.limits import TimeUp, debugging, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
-from lra_bench.runtime.subprocesses import (
-    complete_import_path,
-    end_with_parent,
-    last_lines,
-    set_affinity,
-    set_kill_preference,
-    stage_reporter,
-)
+from lra_bench.runtime.subprocesses import last_lines, prepare_child, set_affinity, stage_reporter
 
 from .cell import RECORDED, Cell, already_completed, blank_record, exit_code, now
 from .locks import cell_lock, checkpoint_folder
@@ -157,12 +150,8 @@ def _guarded(stages: Stages) -> Outcome:
     except GroupFailed as error:
         return Outcome(error.status, f"{stages.stage}: {error}", error.last_lines, code=1)
     except Exception as error:
-        if debugging():
-            traceback.print_exc()
-        if is_out_of_memory(error):
-            return Outcome("out_of_memory", f"{stages.stage}: {first_line(error)}", code=1)
-        reason = f"{stages.stage}: {type(error).__name__}: {first_line(error)}"
-        return Outcome("failed", reason, last_lines(error), code=1)
+        status, reason = status_of(error)
+        return Outcome(status, f"{stages.stage}: {reason}", last_lines(error) if status == "failed" else (), code=1)
     return Outcome("ok")
 
 
@@ -172,22 +161,22 @@ def main() -> int:
     reduce_collections()  # saves time while modules are imported
     set_affinity(request["cores"])
     raise_once(signal.SIGINT, signal.SIGTERM)
-    complete_import_path()
-    end_with_parent(signal.SIGTERM)
-    # Of 0 to 1000. If memory runs out, the kernel kills this process before its parent, which records the failure.
-    set_kill_preference(500)
+    # If memory runs out, the kernel kills this process before its parent, which records the failure.
+    prepare_child(signal.SIGTERM, 500)
     try:
         # Import while signals are blocked: an exception from a signal handler could look like a failed import.
         import lra_bench.cells.stages  # noqa: F401
 
         unblock()
-        _, code = run(
-            Cell.from_json(request["cell"]),
-            Path(request["results"]),
-            request["attempt"],
-            request["restart"],
-            stage_reporter(request["stages"]),
-        )
+        folder = json.loads(request["cell"])["config_dir"]
+        with importable(Path(folder) if folder else None):  # may contain measurements
+            _, code = run(
+                Cell.from_json(request["cell"]),
+                Path(request["results"]),
+                request["attempt"],
+                request["restart"],
+                stage_reporter(request["stages"]),
+            )
     except UserError as error:
         if debugging():
             raise

@@ -11,29 +11,28 @@ import pandas as pd
 from torch import nn
 
 from lra_bench.checks.battery import check_before_training
-from lra_bench.checks.subject import located, users_modules
+from lra_bench.checks.subject import is_users, located
+from lra_bench.config.measurements import measurements
 from lra_bench.config.objects import build_model, build_task
-from lra_bench.config.search import is_trial
-from lra_bench.contracts import Prepared, TaskScore, TaskSpec
+from lra_bench.config.search import is_trial, reference_lr
+from lra_bench.contracts import Prepared, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.checks import check_split
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.examples import repeats
 from lra_bench.data.windows import cut_all
-from lra_bench.evaluation.budgets import evaluate_depths
-from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
-from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths
-from lra_bench.evaluation.minimal_pairs import score_pairs
-from lra_bench.evaluation.slices import slice_scores
-from lra_bench.evaluation.task_score import interval_of_task, parts_of_task, score_of_task
-from lra_bench.profiling.flops import forward_flops
-from lra_bench.profiling.profile import profile
+from lra_bench.measurements.extrapolation import PointKey, interval, margins
+from lra_bench.measurements.parameters import ParameterCounts
+from lra_bench.measurements.restriction import Restricted
+from lra_bench.measurements.subject import Context, Subject
+from lra_bench.measurements.task_score import interval_of_task, score_of_task
 from lra_bench.records.curves import strongest
-from lra_bench.records.extrapolation import attempt_now, section
+from lra_bench.records.extrapolation import attempt_now
 from lra_bench.records.machines import CEILING
+from lra_bench.records.points import Attempt
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Capability, Parameters, Restriction, Training
+from lra_bench.records.sections import Capability
 from lra_bench.runtime.garbage import restore_collections
 from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.tracker import tracker
@@ -86,11 +85,12 @@ class Stages:
         self.checkpoints = Checkpoints(folder, self.config.hardware.checkpoint_seconds)
         self.tracker = tracker(self.config.tracker)
         self.report = report
+        self._stage = ""
         self.stage = "starting"
         self.validation_floor: tuple[str | None, float | None] = (None, None)
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
-        self.own_score: TaskScore | None = None
+        self.measurements = [each(self.config.measure) for each in measurements().values()]
 
     @property
     def stage(self) -> str:
@@ -99,8 +99,9 @@ class Stages:
 
     @stage.setter
     def stage(self, stage: str) -> None:
-        self._stage = stage
-        self.report(stage)
+        if stage != self._stage:
+            self._stage = stage
+            self.report(stage)
 
     def measure(self) -> None:
         """Run all stages in order; of a trial of a search only those up to the training."""
@@ -111,11 +112,7 @@ class Stages:
         if is_trial(self.config):
             return
         self._finish(model, rows)
-        test = self._test(model, rows, task, fit)
-        self._remember(model, rows, task)
-        self._limit_depth(model, task)
-        self._profile(task)
-        self._extrapolate(model, task, test)
+        self._measure(self._test(model, rows, task, fit))
 
     def close(self) -> None:
         """Send the record to the tracker, also if the cell failed."""
@@ -162,19 +159,20 @@ class Stages:
         with located(self.config):
             model: nn.Module = build_model(self.config, task.spec)
         self.record.capability = _capability(model)
-        self.record.parameters = parameter_parts(model)
+        self.record.parameters = ParameterCounts.of(model)
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        if users_modules(self.config) and _can_be_checked(model, task.spec):
+        if is_users(self.config) and _can_be_checked(model, task.spec):
             causal = bool(getattr(model, "causal", task.spec.direction == "causal"))
             missing = check_before_training(self.config, task.spec, causal, self.hardware.device)
             self.record.parameters["without_gradient"] = missing
-        self.record.restriction = _restriction(model, task.spec)
-        check_options(model, task, self.config.measure)
+        self.record.restriction = Restricted.of(model, task.spec)
+        for measurement in self.measurements:
+            measurement.check(Subject(self.config, task, model))
         if self.record.search is not None:
-            train, search = self.config.train, self.config.search
-            hints = hinted_rates(model, train.lr, train.state_lr, search.protocol_lr)
+            train = self.config.train
+            hints = hinted_rates(model, train.lr, train.state_lr, reference_lr(self.config))
             self.record.search = {**self.record.search, "hints": hints}
         return model
 
@@ -194,7 +192,7 @@ class Stages:
             memory = peak.as_dict()
         self.curves = _curves(fit)
         of_floor = {"validation_floor": floor, "validation_floor_name": name}
-        self.record.training = cast(Training, {**fit.figures, **of_floor, **memory})
+        self.record.training = {**fit.figures, **of_floor, **memory}
         return fit
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
@@ -204,7 +202,7 @@ class Stages:
         if finish is not None:
             finish(rows["train"], rows["validation"])
 
-    def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Evaluation:
+    def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Subject:
         self.stage = "testing"
         batch_size = self.config.measure.evaluation_batch_size
         stream = self.config.train.order == "stream"
@@ -229,65 +227,40 @@ class Stages:
             "test": _metric(test, task),  # type: ignore[dict-item]
         }
         self.record.margins = margins(test, task.floor_rows("test"), task.spec)
-        self.own_score = own = score_of_task(task, model, batch_size)
-        if own is None:
-            self.record.slices = slice_scores(task, test, self.record.attempt)
-        else:
+        own = score_of_task(task, model, batch_size)
+        if own is not None:
             self.record.margins = {}
             low, high = interval_of_task(own, task.spec)
             # The score of predictions and targets is kept next to that of the task.
             self.record.metrics["test_targets"] = self.record.metrics["test"]
             scored = {task.spec.metric: own.score, "n": own.n, "low": low, "high": high}
             self.record.metrics["test"] = {**self.record.metrics["test"], **scored}  # type: ignore[typeddict-item]
-            self.record.slices = parts_of_task(own, task.spec, self.record.attempt)
-        self.record.minimal_pairs = score_pairs(model, task, self.hardware, batch_size, self.record.attempt)
         assert self.record.training is not None
         # Other codebases have tested weights other than the best. A change of 0 shows that the best ones were loaded.
         change = selected_value(validation, task.spec) - fit.state.best_value
         self.record.training["validation_change_on_reload"] = change
         self.predictions = predictions_table({_whole_test(task): test})
-        return test
+        return Subject(self.config, task, model, rows, test, own)
 
-    def _remember(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> None:
-        self.stage = "evaluating memory lengths"
-        options = self.config.measure
-        self.record.memory = evaluate_memory_lengths(
-            *(model, rows["test"], task.spec, options.memory_lengths, self.hardware, options.evaluation_batch_size),
-            attempt=self.record.attempt,
-        )
+    def _measure(self, subject: Subject) -> None:
+        """Run all measurements and add their sections to the record."""
+        record, batch_size = self.record, self.config.measure.evaluation_batch_size
+        context = Context(self.hardware, self.group, record.attempt, batch_size, self._attempt)
+        for measurement in self.measurements:
+            if not measurement.stage or any(getattr(subject, each) is None for each in measurement.needs):
+                continue
+            self.stage = measurement.stage
+            section = measurement.measure(subject, context)
+            for name in measurement.sections or (measurement.name,):
+                record.add_section(name, section[name] if measurement.sections else section)
+        if record.flops is not None:
+            record.environment["hardware"][CEILING] = record.flops["ceiling_per_second"]
+        assert subject.test is not None
+        self.predictions = predictions_table({_whole_test(subject.task): subject.test, **context.evaluations})
 
-    def _limit_depth(self, model: nn.Module, task: Task) -> None:
-        self.stage = "evaluating budgets of depth"
-        options = self.config.measure
-        self.record.adaptive_depth = evaluate_depths(
-            *(model, task, self.hardware, options.evaluation_batch_size, forward_flops if options.flops else None),
-            attempt=self.record.attempt,
-        )
-
-    def _profile(self, task: Task) -> None:
-        self.stage = "measuring speed and memory"
-        measured = profile(self.config, task.spec, self.group)
-        self.record.speed = measured["speed"]
-        self.record.growth = measured["growth"]
-        self.record.state = measured["state"]
-        self.record.flops = measured["flops"]
-        self.record.energy = measured["energy"]
-        if measured["flops"] is not None:
-            self.record.environment["hardware"][CEILING] = measured["flops"]["ceiling_per_second"]
-
-    def _extrapolate(self, model: nn.Module, task: Task, test: Evaluation) -> None:
-        self.stage = "evaluating other lengths"
-        found = extrapolate(
-            *(model, task, self.config.measure, self.hardware, test),
-            attempt=self.record.attempt,
-            known_score=self.own_score,
-        )
+    def _attempt(self) -> Attempt:
         record = self.record
-        attempt = attempt_now(record.attempt, self.hardware.slug, record.environment["hardware"], record.code)
-        record.extrapolation = section(
-            task.spec.train_length, found.points, found.by_position, [attempt], task.spec.higher_is_better
-        )
-        self.predictions = predictions_table({_whole_test(task): test, **found.evaluations})
+        return attempt_now(record.attempt, self.hardware.slug, record.environment["hardware"], record.code)
 
 
 def largest(peaks: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
@@ -296,36 +269,10 @@ def largest(peaks: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
     return {kind: None if None in values else max(filter(None, values), default=0) for kind, values in found.items()}
 
 
-def parameter_parts(model: nn.Module) -> Parameters:
-    """Return the number of parameters by part of the model.
-
-    If the model defines no ``parameter_parts``, the tables of its ``nn.Embedding`` modules count as embeddings and all
-    other parameters as body.
-    """
-    count_parts = getattr(model, "parameter_parts", None)
-    if count_parts is not None:
-        return cast(Parameters, count_parts())
-    total = sum(parameter.numel() * (1 + parameter.is_complex()) for parameter in model.parameters())
-    tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
-    body = total - tables
-    return {"total": total, "body": body, "body_active": body, "embeddings": tables, "positions": 0, "head": 0}
-
-
 def _can_be_checked(model: nn.Module, spec: TaskSpec) -> bool:
     """Return whether a model runs without a preparation, on single sequences."""
     network_of_pairs = spec.kind == "matching" and getattr(model, "mixers", None) is None
     return not (network_of_pairs or isinstance(model, Prepared))
-
-
-def _restriction(model: nn.Module, spec: TaskSpec) -> Restriction | None:
-    """Return the length from which the model restricts attention, None if its class does not define it."""
-    restricts_from = getattr(model, "restricts_from", None)
-    if restricts_from is None:
-        return None
-    try:
-        return {"from_length": restricts_from(), "row_length": spec.train_length}
-    except NotImplementedError:
-        return None
 
 
 def _capability(model: nn.Module) -> Capability | None:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
 
-from lra_bench.progress import TERMINAL_COLUMNS, on_terminal
+from lra_bench.progress import Forwarded, child_variables
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.runtime.limits import MEMORY_WORDS
 from lra_bench.runtime.signals import blocked
-from lra_bench.runtime.subprocesses import LAST_LINES, environment, memory_kills, status_of_exit, without_folders
+from lra_bench.runtime.subprocesses import LAST_LINES, memory_kills, start, status_of_exit, without_folders
 
 from .cell import RECORDED, Cell, already_completed, blank_record, exit_code
 from .locks import cell_lock
@@ -37,7 +36,7 @@ TAIL_BYTES = 1 << 14
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def write_placeholder_record(
+def write_unmeasured_record(
     cell: Cell, number: int, results: Path, status: str, reason: str, last_lines: tuple[str, ...] = ()
 ) -> Record:
     """Write a record for a cell that was not run, or whose process ended without a record.
@@ -83,21 +82,21 @@ class CellProcess:
         self._tail = b""
         self._timer: threading.Timer | None = None
         self._kills = memory_kills()
-        self._output = os.dup((log or sys.stderr).fileno())
+        own = log or (sys.stderr if sys.stderr is sys.__stderr__ else None)
+        self._output = Forwarded() if own is None else os.fdopen(os.dup(own.fileno()), "wb", buffering=0)
         read_end, write_end = os.pipe()
         stages, stage = os.pipe()
-        variables = environment(cell.config_dir)
-        if gpus is not None:
-            variables["CUDA_VISIBLE_DEVICES"] = gpus
-        if log is None and on_terminal():
-            variables[TERMINAL_COLUMNS] = str(shutil.get_terminal_size().columns)
+        variables = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
+        if log is None:
+            variables |= child_variables()
         with blocked():  # the process unblocks signals after its imports, when its handlers are installed
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "lra_bench.cells.run"],
+            self._process = start(
+                "lra_bench.cells.run",
+                folder=cell.config_dir,
+                variables=variables,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=write_end,
-                env=variables,
                 # Inherit the reading end too: if this process is killed, writing to stderr must not fail.
                 pass_fds=(stage, read_end),
                 process_group=None if log is None else 0,
@@ -172,7 +171,7 @@ class CellProcess:
             ):
                 return record, INTERRUPTED if stopped else exit_code(record.status)
             status, reason = self._crash_status(code, stopped)
-            record = write_placeholder_record(self.cell, self.number, self.results, status, reason, self.last_lines)
+            record = write_unmeasured_record(self.cell, self.number, self.results, status, reason, self.last_lines)
             return record, INTERRUPTED if stopped else 1
 
     def _crash_status(self, code: int, stopped: bool) -> tuple[str, str]:
@@ -198,7 +197,7 @@ class CellProcess:
 
     def _forward(self, descriptor: int) -> None:
         """Forward stderr of the process and store its last bytes."""
-        with os.fdopen(descriptor, "rb", buffering=0) as stream, os.fdopen(self._output, "wb", buffering=0) as to:
+        with os.fdopen(descriptor, "rb", buffering=0) as stream, closing(self._output) as to:
             while read := stream.read(1 << 16):
                 self._tail = (self._tail + read)[-TAIL_BYTES:]
                 with suppress(OSError, ValueError):

@@ -435,7 +435,7 @@ def declared_directions(config: CellConfig) -> list[bool]:
     """Return the values of ``causal`` that the model declares, false first; both for a model without declarations."""
     node = config.model.get("mixer")
     if node:
-        declared: Capability | None = mixer_capability(str(node["_target_"]))
+        declared: Capability | None = mixer_capability(node)
     else:
         declared = network_capability(str(config.model["network"]["_target_"]))
     if declared is None:

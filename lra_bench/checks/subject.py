@@ -280,9 +280,9 @@ def located(config: CellConfig) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        files = {str(file): file.name for file in users_modules(config).values()}
-        if not files or is_out_of_memory(error):
+        if not is_users(config) or is_out_of_memory(error):
             raise
+        files = {str(file): file.name for file in outside_modules(_nodes(config)).values()}
         calls = traceback.extract_tb(error.__traceback__)
         own = [f"{files[call.filename]}, line {call.lineno}" for call in calls if call.filename in files]
         where = own[-1] if own else _methods(config)
@@ -294,9 +294,9 @@ def _methods(config: CellConfig) -> str:
     return ", ".join(definition(load_class(target, object, "model")) for target in named)
 
 
-def users_modules(config: CellConfig) -> dict[str, Path]:
-    """Return the source files of the classes of a model that are not part of lra-bench, by module."""
-    return outside_modules(_nodes(config))
+def is_users(config: CellConfig) -> bool:
+    """Return whether a class of a model is not part of lra-bench."""
+    return any(map(is_outside, targets(_nodes(config))))
 
 
 def _nodes(config: CellConfig) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lra_bench.contracts import UserError
+from lra_bench.errors import from_here
 from lra_bench.progress import say
 
 from .options import (
@@ -22,8 +22,6 @@ from .options import (
     follow_up,
     print_table,
     program,
-    relative,
-    report_not_run,
     root_of,
     with_source,
 )
@@ -63,13 +61,13 @@ def bench(
     A record contains the test score, speed, memory, FLOPs and the scores on shorter and longer inputs.
     """
     from lra_bench.grid.execute import execute, not_run, submits
+    from lra_bench.grid.notes import absences, destinations, not_used
     from lra_bench.grid.plan import plan
-    from lra_bench.grid.status import RERUN, other_threads
+    from lra_bench.grid.status import check_rerun
     from lra_bench.records.reference import reference_root
     from lra_bench.runtime.files import cache_read_only
 
-    if rerun not in RERUN:
-        raise UserError(f"--rerun {rerun}: choose {', '.join(RERUN)}")
+    check_rerun(rerun)
     root, boards = root_of(results), reference_root(reference)
     with cache_read_only() if dry_run or print_config else nullcontext():
         planned = plan(with_source(overrides, source), root, config_dir)
@@ -85,16 +83,16 @@ def bench(
         _print_plan(planned, root, boards, rerun, config_dir)
         return
     absent = not_run(planned)
-    report_not_run(absent)
-    _say_destinations(planned, root, rerun)
+    for line in (*absences(absent), *destinations(planned, root, rerun, program("wandb"))):
+        say(line)
     if submits(planned):
         _submit(planned, root, results, config_dir, rerun)
         if absent:
             raise typer.Exit(2)
         return
     _print_defaults(planned, root, boards, rerun)
-    for note in filter(None, (other_threads(planned, rerun, root), _accelerator(planned, rerun))):
-        say(note)
+    for line in not_used(planned, root, rerun):
+        say(line)
     worst_code = 0
     measured: list[tuple[Cell, Record]] = []
     for each, record, code in execute(planned, root, rerun):
@@ -121,16 +119,6 @@ def _print_defaults(planned: Any, root: Path, boards: Path | None, rerun: str) -
     if unset and to_run:
         defaults = " ".join(f"{name}={getattr(to_run[0].cell.key, name)}" for name in unset)
         say(f"Default{'s' if len(unset) > 1 else ''}: {defaults}. {summary(to_run, estimates(to_run, root, boards))}")
-
-
-def _accelerator(planned: Any, rerun: str) -> str:
-    """Return which accelerator ``hardware=auto`` does not use for cells that must run, with the reason, or nothing."""
-    from lra_bench.grid.status import must_run
-    from lra_bench.runtime.hardware import unused_accelerator
-
-    automatic = any(must_run(each, rerun) and each.cell.config.hardware.device == "auto" for each in planned)
-    unused = unused_accelerator() if automatic else ""
-    return f"hardware=auto means the CPU: {unused}" if unused else ""
 
 
 def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, config_dir: Path | None) -> None:
@@ -160,18 +148,6 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
         say(f"A search whose choice is at an end of its grid adds a rate: at most {most_added} more trials.")
 
 
-def _say_destinations(planned: Any, root: Path, rerun: str) -> None:
-    """Print where the tracker copies the runs of the cells that must run, before the first of them starts."""
-    from lra_bench.grid.status import must_run
-    from lra_bench.tracking.tracker import tracker
-
-    options = [each.cell.config.tracker for each in planned if must_run(each, rerun)]
-    folder, sync = Path(relative(root)), f"{program('wandb')} sync"
-    for number, each in enumerate(options):
-        if each not in options[:number] and (line := tracker(each).destination(folder, sync)):
-            say(line)
-
-
 def _submit(planned: Any, root: Path, results: Path | None, config_dir: Path | None, rerun: str) -> None:
     """Submit the cells that must run to Slurm, as one grid; print the existing records of the others."""
     from lra_bench.grid.execute import partition
@@ -191,28 +167,28 @@ def _submit(planned: Any, root: Path, results: Path | None, config_dir: Path | N
 
 def _print_outcome(each: Any, record: Any) -> None:
     """Print the leaderboard row and the path of a record."""
-    from lra_bench.leaderboard.export import row_for
+    from lra_bench.tables.export import row_for
 
     # The existing record is returned if the cell was not run; then report why.
     if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record), end="")
-    print(f"Record: {relative(record.path)}\n")
+    print(f"Record: {from_here(record.path)}\n")
 
 
 def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> None:
     """Print the measured scores together with those of the reference boards for the same task and protocol."""
-    from lra_bench.leaderboard.export import score_table
     from lra_bench.records.reference import load_reference
+    from lra_bench.tables.export import score_table
 
     scored = [record for record in records if record.status == "ok" and not record.protocol_modified]
     measured = {_task_and_protocol(record) for record in scored}
-    if not measured:
+    if not measured or boards is None:
         return
     references = [record for record in load_reference(boards) if _task_and_protocol(record) in measured]
     shared = {_task_and_protocol(record) for record in references}
     if own := [record for record in scored if _task_and_protocol(record) in shared]:
-        print(f"Compared with the reference boards ({relative(boards)}):\n\n{score_table([*own, *references])}")
+        print(f"Compared with the reference boards ({from_here(boards)}):\n\n{score_table([*own, *references])}")
 
 
 def _task_and_protocol(record: Record) -> tuple[str, str]:
@@ -225,8 +201,8 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | N
 
     They show its record, compare it with all records, and measure more seeds if there are too few for a test.
     """
-    from lra_bench.leaderboard.naming import UNRANKED
     from lra_bench.statistics.paired import MIN_SEEDS
+    from lra_bench.tables.naming import UNRANKED
 
     done = [(cell, record) for cell, record in measured if record.status == "ok"]
     if not done:

@@ -192,9 +192,9 @@ def _checkpoints() -> Finding:
 
 def _records(results: Path) -> Finding:
     """Count the records without reading them; ``lra-bench results check`` reads them."""
-    from lra_bench.records.store import RUNS
+    from lra_bench.records.store import stored
 
-    count = sum(1 for _ in (results / RUNS).glob("*/*/*/*/seed*.json"))
+    count = len(stored(results))
     return Finding("records", f"{count:,} (lra-bench results check validates them)")
 
 

@@ -42,8 +42,9 @@ EXAMPLES = {
         "lra-bench compare performer 'performer features=64'",
     ),
     "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
+    "new": ("lra-bench new model my_mixer", "lra-bench new task my_task --folder ideas"),
     "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
-    "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-6f325a9d/seed0"),
+    "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-v2-76600cda/seed0"),
     "diff": (
         "lra-bench diff last 'model=performer task=listops'",
         "lra-bench diff 'protocol=quick task=pathfinder' 'protocol=small task=pathfinder'",
@@ -64,6 +65,7 @@ EXAMPLES = {
     "results import": ("lra-bench results import other/results",),
     "results list": ("lra-bench results list", "lra-bench results list --results other/results --json"),
     "results check": ("lra-bench results check",),
+    "results pack": ("lra-bench results pack --results my_board",),
 }
 
 

@@ -25,6 +25,7 @@ from .bench import bench
 from .clean import clean
 from .completion import in_bash
 from .examples import EXAMPLES, add_examples
+from .new import new
 from .options import (
     ConfigDir,
     Json,
@@ -111,23 +112,17 @@ def evaluate(
     are kept unless they are measured again.
     """
     from lra_bench.cells.reevaluate import reevaluate
-    from lra_bench.config.import_path import importable
-    from lra_bench.leaderboard.describe import curve_summaries, lines
+    from lra_bench.measurements.lengths import curve_summaries
     from lra_bench.records.names import find_path
-    from lra_bench.records.reference import reference_root
+    from lra_bench.tables.describe import lines
 
-    path, boards = find_path(record, root_of(results)), reference_root()
-    if boards is not None and path.resolve().is_relative_to(boards.resolve()):
-        raise UserError(
-            f"{record}: belongs to a reference board, which cannot be changed; run lra-bench bench for its cell first"
-        )
+    path = find_path(record, root_of(results))
     try:
         tokens = [int(length) for length in lengths.split(",")] if lengths else []
     except ValueError as error:
         raise UserError(f"--lengths {lengths}: must be integers separated by commas, such as 1000,2000") from error
-    with importable(config_dir):
-        knob_names = knobs.split(",") if knobs else []
-        section, points = reevaluate(path, tokens, knob_names, hardware, config_dir, write, trust or ())
+    knob_names = knobs.split(",") if knobs else []
+    section, points = reevaluate(path, tokens, knob_names, hardware, config_dir, write, trust or ())
     if as_json:
         print_json(points)
         return
@@ -154,32 +149,29 @@ def list_options(
 
     Models are grouped by family. The columns are those of leaderboards and other tables, with their meaning.
     """
-    from lra_bench.config.import_path import importable
     from lra_bench.config.listing import by_family, options
 
     columns = kind in ("column", "columns") and family is None and not causal
     if columns:
-        from lra_bench.leaderboard.query import column_list
+        from lra_bench.tables.query import column_list
 
         rows = column_list()
     elif kind in ("figure", "figures"):
-        from lra_bench.figures import FIGURES
+        from lra_bench.figures import all_figures
 
         rows = [
             {"name": name, "description": (module.__doc__ or "").partition("\n")[0]}
-            for name, module in sorted(FIGURES.items())
+            for name, module in sorted(all_figures().items())
         ]
     else:
-        with importable(config_dir):
-            rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
+        rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
     if as_json:
         print_json(rows)
         return
     width = max((len(row["name"]) for row in rows), default=0)
     groups: dict[str, list[dict[str, Any]]] = {"": rows}
     if kind in ("model", "models"):
-        with importable(config_dir):
-            groups = by_family(rows, config_dir)
+        groups = by_family(rows, config_dir)
     elif columns:
         groups = {table: [row for row in rows if row["table"] == table] for table in {row["table"]: "" for row in rows}}
     for heading, group in groups.items():
@@ -189,17 +181,23 @@ def list_options(
             print(f"{'  ' if heading else ''}{row['name']:<{width}}  {row['description']}".rstrip())
 
 
-for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean):
+for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean, new):
     app.command()(command)
 
 
 @app.command()
-def show(record: RecordName, results: Results = None, reference: Reference = None, as_json: Json = False) -> None:
+def show(
+    record: RecordName,
+    results: Results = None,
+    reference: Reference = None,
+    config_dir: ConfigDir = None,
+    as_json: Json = False,
+) -> None:
     """Print one record."""
-    from lra_bench.leaderboard.describe import describe
     from lra_bench.records.names import find_path
     from lra_bench.records.reference import reference_root
     from lra_bench.records.store import load
+    from lra_bench.tables.describe import describe
 
     loaded = load(find_path(record, root_of(results), reference_root(reference)))
     if as_json:
@@ -223,14 +221,10 @@ def diff(
 
     They are those that the key of a cell covers: options, defaults in code, revisions of classes, digests of code.
     """
-    from lra_bench.config.import_path import importable
-    from lra_bench.grid.changes import Side, differences
+    from lra_bench.grid.changes import differences_of
     from lra_bench.records.reference import reference_root
 
-    folders = root_of(results), reference_root(reference), config_dir
-    with importable(config_dir):
-        a = Side.of(first, *folders)
-        rows = differences(a, Side.of(second or a.command, *folders))
+    rows = differences_of(first, second, root_of(results), reference_root(reference), config_dir)
     if as_json:
         print_json(rows)
     elif rows:

@@ -6,22 +6,17 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from lra_bench.contracts import UserError
-from lra_bench.progress import say
+from lra_bench.errors import from_here
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.safe_text import printable
 
 from .completion import override
-
-if TYPE_CHECKING:
-    from lra_bench.grid.status import Planned
-    from lra_bench.records.schema import Record
 
 Overrides = Annotated[
     list[str] | None,
@@ -34,10 +29,23 @@ Overrides = Annotated[
 Results = Annotated[
     Path | None, typer.Option("--results", help="Results folder; default: $LRA_BENCH_RESULTS, or ./results")
 ]
+
+
+def _enter(context: typer.Context, folder: Path | None) -> Path | None:
+    """Make the code in a folder importable, and use its measurements, until the command ends."""
+    from lra_bench.config.import_path import importable
+
+    context.with_resource(importable(folder))
+    return folder
+
+
 ConfigDir = Annotated[
     Path | None,
     typer.Option(
-        "--config-dir", envvar="LRA_BENCH_CONFIG_DIR", help="Folder of your own YAML files (model/, task/ …) and code"
+        "--config-dir",
+        envvar="LRA_BENCH_CONFIG_DIR",
+        callback=_enter,
+        help="Folder of your own YAML files (model/, task/ …) and code",
     ),
 ]
 RecordName = Annotated[
@@ -65,43 +73,9 @@ def root_of(results: Path | None) -> Path:
     return results_root(results)
 
 
-def read_from(results: Path | None) -> Path:
-    """Return the results folder to read from. Raises ``UserError`` if the option names a folder that does not exist.
-
-    The default folder is created by the first run, so it may be missing.
-    """
-    if results is not None and not results.expanduser().is_dir():
-        raise UserError(f"--results {results}: there is no such folder; name the folder that contains runs/")
-    return root_of(results)
-
-
-def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list[Record]]:
-    """Return the results folder, and its records followed by those of the reference boards."""
-    from lra_bench.records.reference import load_reference, reference_root
-    from lra_bench.records.store import load_all
-
-    root = read_from(results)
-    return root, [*load_all(root), *load_reference(reference_root(reference), root)]
-
-
 def with_source(overrides: list[str] | None, source: str | None) -> list[str]:
     """Return the overrides with ``--source`` appended as ``task.source=…``."""
     return [*(overrides or []), *([f"task.source={source}"] if source else [])]
-
-
-def report_not_run(absent: Sequence[Planned]) -> None:
-    """Print on stderr why cells cannot run: a line for each task without data, and for each other cell."""
-    from lra_bench.grid.status import NO_DATA
-
-    reasons = {each.cell.key.task: each.reason for each in absent if each.status == NO_DATA}
-    for each in absent:
-        if each.status != NO_DATA:
-            say(f"{each.cell.key}: is not run; {each.reason}")
-    for task, reason in reasons.items():
-        count = sum(each.cell.key.task == task for each in absent)
-        say(
-            f"{task}: {'1 cell is' if count == 1 else f'{count} cells are'} not run, because there is no data; {reason}"
-        )
 
 
 def follow_up(command: str, results: Path | None) -> str:
@@ -118,13 +92,7 @@ def program(name: str = "lra-bench") -> str:
     found = shutil.which(called.name)
     if called.name != "lra-bench" or (found and Path(found).resolve() == called.resolve()):
         return name
-    return relative(called.absolute().with_name(name))
-
-
-def relative(path: Path | None) -> str:
-    """Return a path relative to the working folder if it is inside it, otherwise unchanged."""
-    assert path is not None  # a stored record has a path, and without boards there are no reference records
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    return from_here(called.absolute().with_name(name))
 
 
 def print_json(value: Any) -> None:

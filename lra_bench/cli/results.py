@@ -9,9 +9,9 @@ import typer
 
 from lra_bench.progress import say
 
-from .options import Json, Results, print_findings, print_json, print_table, read_from, root_of, rounded
+from .options import Json, Results, print_findings, print_json, print_table, root_of, rounded
 
-app = typer.Typer(help="Import, list and check records.")
+app = typer.Typer(help="Import, list, check and pack records.")
 
 
 @app.command("import")
@@ -34,7 +34,7 @@ def merge(
 @app.command("list")
 def list_records(results: Results = None, as_json: Json = False) -> None:
     """List the records with their status, their score and the version of their hash."""
-    from lra_bench.records.store import load_all
+    from lra_bench.records.store import existing_root, load_all
 
     rows = [
         {
@@ -44,7 +44,7 @@ def list_records(results: Results = None, as_json: Json = False) -> None:
             "finished": r.finished_at,
             "hash_version": r.hash_version,
         }
-        for r in load_all(read_from(results))
+        for r in load_all(existing_root(results))
     ]
     if as_json:
         print_json(rows)
@@ -53,12 +53,26 @@ def list_records(results: Results = None, as_json: Json = False) -> None:
 
 
 @app.command()
+def pack(results: Results = None) -> None:
+    """Pack the records of a results folder, as boards are stored.
+
+    All records are moved to records.jsonl and their tables to one Parquet file for each kind.
+    """
+    from lra_bench.records.packing import pack
+    from lra_bench.records.store import existing_root
+
+    root = existing_root(results)
+    print(f"{pack(root):,} records in {root}")
+
+
+@app.command()
 def check(results: Results = None) -> None:
     """Check the results folder and the published numbers.
 
     The files, names, versions and sizes of all records are checked.
     """
-    from lra_bench.leaderboard.published import check_published
     from lra_bench.records.check import check_store
+    from lra_bench.records.store import existing_root
+    from lra_bench.tables.published import check_published
 
-    print_findings([*check_store(read_from(results)), check_published()])
+    print_findings([*check_store(existing_root(results)), check_published()])

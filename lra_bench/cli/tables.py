@@ -13,7 +13,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.safe_text import printable
 
-from .options import Json, Reference, Results, print_json, records_of, root_of
+from .options import ConfigDir, Json, Reference, Results, print_json, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
@@ -73,6 +73,7 @@ def leaderboard(
             "--write", help="Write all layouts to the results folder: .md, .tex, .csv, .json, .parquet, .html"
         ),
     ] = False,
+    config_dir: ConfigDir = None,
 ) -> None:
     """Print or write the leaderboard of all records.
 
@@ -80,14 +81,15 @@ def leaderboard(
     """
     import pandas as pd
 
-    from lra_bench.leaderboard import export
-    from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
-    from lra_bench.leaderboard.naming import current, explain_hidden, select
-    from lra_bench.leaderboard.published import load_published
-    from lra_bench.leaderboard.sections import check_columns
-    from lra_bench.leaderboard.summary import summary
     from lra_bench.page.page import page, write_page
+    from lra_bench.records.reference import load_records
     from lra_bench.records.store import check_writable
+    from lra_bench.tables import export
+    from lra_bench.tables.layouts import LAYOUTS, find_layout
+    from lra_bench.tables.naming import current, explain_hidden, select
+    from lra_bench.tables.published import load_published
+    from lra_bench.tables.sections import check_columns
+    from lra_bench.tables.summary import summary
     from lra_bench.tracking.reading import load_project
 
     chosen = find_layout(layout or "long")
@@ -99,7 +101,7 @@ def leaderboard(
             f"--columns {columns}: {text_format} always contains every column; choose {', '.join(export.READ)}"
         )
     if from_wandb is None:
-        root, found = records_of(results, reference)
+        root, found = load_records(results, reference)
     else:
         root, found = root_of(results), load_project(from_wandb)
     records, explanation = select(found, task, protocol), explain_hidden(found, task, protocol)
@@ -160,20 +162,10 @@ def compare(
 
     The report states which differences are significant according to their records.
     """
-    from lra_bench.leaderboard import comparison
-    from lra_bench.leaderboard.verdicts import report
-    from lra_bench.records.names import find_paths
-    from lra_bench.records.reference import reference_root
+    from lra_bench.tables.comparison import compare_stored
+    from lra_bench.tables.verdicts import report
 
-    root, records = records_of(results, reference)
-    if not records:
-        raise UserError(f"--results {root}: contains no records yet; run lra-bench bench first")
-    models = {record.key.model for record in records}
-
-    def paths(text: str) -> list[Path]:
-        return [] if text in models else find_paths(text, root, reference_root(reference))
-
-    name_a, name_b, found = comparison.compare(records, a, b, task, protocol, paths)
+    name_a, name_b, found = compare_stored(a, b, results, reference, task, protocol)
     if as_json:
         print_json([{"a": name_a, "b": name_b, **each.as_dict()} for each in found])
     else:
@@ -189,38 +181,14 @@ def plot(
     width: Annotated[str, typer.Option(help="Width in columns of a paper: one or two")] = "two",
     output: Annotated[Path | None, typer.Option(help="Output folder; default: figures/ in the results folder")] = None,
     everything: Annotated[bool, typer.Option("--all", help=f"Draw all records, {HIDDEN}")] = False,
+    models: Annotated[str, typer.Option(help="Only these models, in this order, such as s4d,mamba2")] = "",
+    config_dir: ConfigDir = None,
 ) -> None:
-    """Draw figures of the records, as PDF, PNG and CSV."""
-    from lra_bench.figures import FIGURES, check, draw
-    from lra_bench.figures.pool import draw_all
-    from lra_bench.leaderboard.naming import current, explain_hidden, select
+    """Draw figures of the records, as PDF, PNG and CSV, with captions."""
+    from lra_bench.figures.stored import draw_stored
 
-    check(next(iter(FIGURES)) if name == "all" else name, width)
-    root, found = records_of(results, reference)
-    records = select(found, task, protocol)
-    if not records:
-        none = f"--results {root}: contains no records to draw; run lra-bench bench first"
-        raise UserError(explain_hidden(found, task, protocol) or none)
-    folder = output or root / "figures"
-    if not (protocol or everything):
-        records, hidden = current(records)
-        if hidden:
-            say(hidden)
-    del found  # draw_all frees the memory of the records
-    if name != "all":
-        for path in draw(name, records, folder, width):
+    chosen = [model for model in models.split(",") if model]
+    drawn = draw_stored(name, results, reference, task, protocol, width, output, everything, chosen)
+    with closing(drawn) as paths:
+        for path in paths:
             print(printable(str(path)))
-        return
-    failed: dict[str, None] = {}
-    with closing(draw_all(records, folder, width)) as figures:
-        for figure, outcome in figures:
-            if isinstance(outcome, Exception):
-                say(f"plot {figure}: {outcome}")
-                failed[figure] = None
-            else:
-                for path in outcome:
-                    print(printable(str(path)))
-    if failed:
-        raise UserError(
-            f"plot: {', '.join(failed)} could not be drawn, see the messages above; all other figures were written"
-        )

@@ -10,17 +10,18 @@ from lra_bench.contracts import Capability, UserError
 from .effective import declared
 
 
-def mixer_capability(target: str) -> Capability:
-    """Return the declared capabilities of a mixer class.
+def mixer_capability(node: Mapping[str, Any]) -> Capability:
+    """Return the declared capabilities of the mixer of a node, with the values of its option ``declares``.
 
     Raises ``UserError`` if the class is not a mixer.
     """
+    target = str(node.get("_target_"))
     if (capability := _capability(declared(target, "model.mixer").spec)) is None:
         raise UserError(
             f"model.mixer._target_={target}: is not a mixer (the class has no MixerSpec); "
             "name a subclass of lra_bench.models.mixer.Mixer"
         )
-    return capability
+    return capability.declaring(node.get("declares") or {})
 
 
 def network_capability(target: str) -> Capability | None:

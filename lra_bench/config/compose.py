@@ -19,10 +19,12 @@ from .validation import check_model_file, check_override
 PROTOCOL_SECTIONS = ("task", "backbone", "train", "search")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
 
-FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
+TABLE_KEYS = ("path", "name", "config", "revision", "text", "label", "values", "delimiter", "splits")
+FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position", *(f"task.{name}" for name in TABLE_KEYS))
 """Options in ``PROTOCOL_SECTIONS`` that may be changed without modifying the protocol.
 
-Missing data changes the fingerprint of the task, which already separates the rankings.
+Missing data changes the fingerprint of the task, which already separates the rankings. Those of ``TABLE_KEYS`` choose
+the table of ``task=csv`` and ``task=hub``, of which the version of the task is a digest.
 """
 
 VARIANT_SECTIONS = ("model", "position")

@@ -38,7 +38,7 @@ def _installed_extensions() -> frozenset[str]:
     """Return the packages of configuration files that other distributions register as entry points."""
     from importlib.metadata import entry_points
 
-    groups = ("lra_bench.models", "lra_bench.tasks")
+    groups = ("lra_bench.models", "lra_bench.tasks", "lra_bench.measurements")
     return frozenset(point.value for group in groups for point in entry_points(group=group))
 
 

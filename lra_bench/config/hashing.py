@@ -23,7 +23,7 @@ SECTIONS = ("task", "model", "position", "backbone", "train")
 
 # The section ``position`` is covered, so the name by which it was chosen is left out.
 NOT_HASHED = (
-    *(("task", "source"), ("task", "allow_partial")),
+    *(("task", "source"), ("task", "path"), ("task", "allow_partial")),
     *(("model", "label"), ("model", "source")),
     ("backbone", "position"),
 )
@@ -35,6 +35,7 @@ OFF: dict[tuple[str, str], Any] = {
     ("backbone", "controller"): None,
     **{("backbone", name): value for name, value in effective(asdict(Backbone()), "").items() if name in ADDED},
     ("position", "clamp"): None,
+    ("task", "test_first"): False,
 }
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
 that cells of earlier records keep their keys."""

@@ -6,9 +6,21 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Entered:
+    """A context in which the modules of ``folder`` are importable."""
+
+    folder: Path
+
+
+entered: list[Entered] = []
+"""The contexts that are entered now; their folders also contain measurements (``measurements.measurements``)."""
 
 
 @contextmanager
@@ -25,9 +37,11 @@ def importable(folder: Path | None) -> Iterator[None]:
         raise UserError(f"--config-dir {folder}: there is no such folder")
     path = str(folder.resolve())
     sys.path.append(path)  # last, so that its modules do not hide those of libraries
+    entered.append(here := Entered(folder))
     try:
         yield
     finally:
+        entered.remove(here)
         sys.path.remove(path)
         if path not in sys.path:
             for name, module in list(sys.modules.items()):

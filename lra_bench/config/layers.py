@@ -14,8 +14,8 @@ from lra_bench.contracts import UserError
 from . import loading, yaml_files
 from .groups import is_group_choice, roots
 from .position import automatic_position
-from .protocols import Layer, Protocol, combined, merged
-from .schema import Backbone, CellConfig, extended_backbone
+from .protocols import Layer, Protocol, combined, leaves, merged
+from .schema import Backbone, CellConfig, Measure, extended_backbone, measure_options
 from .validation import check_name
 
 if TYPE_CHECKING:
@@ -63,18 +63,22 @@ def defaults() -> dict[str, Any]:
     return dict(yaml_files.read(roots(None)[0] / "config.yaml", "lra-bench")[0])
 
 
-@cache
 def _schema(backbone: Callable[[], Backbone]) -> DictConfig:
     """Return the schema of ``CellConfig``, with the default of each option; do not change it."""
-    from omegaconf import OmegaConf
+    return _schemas(backbone, measure_options())[0]
 
-    return OmegaConf.structured(CellConfig(backbone=backbone()))
+
+def _plain_schema(backbone: Callable[[], Backbone]) -> dict[str, Any]:
+    """Return the default of each option; do not change it."""
+    return _schemas(backbone, measure_options())[1]
 
 
 @cache
-def _plain_schema(backbone: Callable[[], Backbone]) -> dict[str, Any]:
-    """Return the default of each option; do not change it."""
-    return loading.plain(_schema(backbone))
+def _schemas(backbone: Callable[[], Backbone], measure: Callable[[], Measure]) -> tuple[DictConfig, dict[str, Any]]:
+    from omegaconf import OmegaConf
+
+    schema = OmegaConf.structured(CellConfig(backbone=backbone(), measure=measure()))
+    return schema, loading.plain(schema)
 
 
 def _unresolved(backbone: Callable[[], Backbone], values: Mapping[str, Any]) -> DictConfig:
@@ -128,7 +132,11 @@ class Loader:
                 continue
             layers.append(Layer(f"protocol/{name}.yaml", {"protocol": {"name": name, **protocol.header}}))
             layers += [*protocol.common(), *protocol.entry("tasks", task)]
-        return [*layers, *protocol.entry("models", model), *protocol.entry("cells", f"{task}/{model}")]
+        layers += protocol.entry("models", model)
+        if not (cell := protocol.entry("cells", f"{task}/{model}")):
+            return layers
+        searched = "searched" in protocol.header and any("train.lr" in dict(leaves(layer.values)) for layer in cell)
+        return [*layers, *cell, *([Layer(cell[-1].origin, {"protocol": {"searched": True}})] if searched else [])]
 
     def values(self, overrides: Sequence[str]) -> list[tuple[str, Any]]:
         """Return option and value of each checked override that chooses no option file."""

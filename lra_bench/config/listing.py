@@ -142,7 +142,7 @@ def capabilities(model: Path) -> dict[str, Any]:
     class cannot be loaded.
     """
     node, target = _read(model)
-    declared = mixer_capability(target) if "mixer" in node else network_capability(target)
+    declared = mixer_capability(node["mixer"]) if "mixer" in node else network_capability(target)
     if declared is None:
         return {}
     if controller := node.get("controller"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,32 @@ def register_folders() -> None:
     SourcesRegistry.instance().register(Folder)
 
 
+def override(option: str, value: Any) -> str:
+    """Return the override that sets an option to a value of Python, such as ``train.lr=0.0003``.
+
+    Raises ``UserError`` if the value is not a number, a text, None, or a list or mapping of such values.
+    """
+
+    def text(value: Any) -> str:
+        if hasattr(value, "tolist") and not isinstance(value, type):  # a number or array of numpy
+            value = value.tolist()
+        if value is None or isinstance(value, bool):
+            return {None: "null", True: "true", False: "false"}[value]
+        if isinstance(value, int | float):
+            return repr(value)
+        if isinstance(value, list | tuple):
+            return f"[{','.join(map(text, value))}]"
+        if isinstance(value, Mapping):
+            return f"{{{','.join(f'{key}:{text(entry)}' for key, entry in value.items())}}}"
+        if not isinstance(value, str | os.PathLike):
+            raise UserError(f"{option}: cannot be a {type(value).__name__}; set a number, text or list")
+        name = os.fspath(value)
+        plain = re.fullmatch(r"[A-Za-z_][\w./-]*", name) and name.lower() not in ("null", "true", "false", "nan", "inf")
+        return name if plain else quoted(name)
+
+    return f"{option}={text(value)}"
+
+
 def quoted(path: str) -> str:
     """Return a path as a quoted string of Hydra's override grammar, which no unquoted path need follow."""
     from hydra.core.override_parser.types import Quote, QuotedString
@@ -143,6 +170,8 @@ def mistake(overrides: Sequence[str], error: Exception) -> UserError:
     key, _, value = override.partition("=")
     if fault.endswith("is not a ListConfig, list or tuple"):
         fault = f"must be a list; write {key}=[{value}]"
+    elif fault == "Cannot merge DictConfig with ListConfig":
+        fault = f"is a group of options; write {key}.OPTION=…"
     elif "could not be converted to Integer" in fault:
         fault = "must be a list of integers" if value[:1] == "[" else f"must be an integer{_integers(key, value)}"
     elif "could not be converted to Float" in fault:

@@ -50,7 +50,7 @@ def automatic_position(
     if not node:
         return "none"
     nodes = [node, *filter(None, [hybrid_mixer(config, config_dir)])]
-    supported = set.intersection(*({"embed", *mixer_capability(str(each.get("_target_"))).positions} for each in nodes))
+    supported = set.intersection(*({"embed", *mixer_capability(each).positions} for each in nodes))
     for name in names:
         if position_hooks(option("position", name)["position"]["_target_"]) <= supported:
             return name

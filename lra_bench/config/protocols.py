@@ -20,7 +20,7 @@ GROUP = "protocol"
 SECTIONS = ("tasks", "models", "cells")
 """Sections of a protocol, whose keys are tasks, models, and pairs of both (``listops/s4``)."""
 
-HEADER = ("version", "next", "recipe", "tuned")
+HEADER = ("version", "next", "recipe", "tuned", "searched")
 """Options at the top level of a protocol file, documented in ``ProtocolOptions``."""
 
 BASE = "base"

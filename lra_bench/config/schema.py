@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache, partial
 from typing import Any
 
 from lra_bench.contracts import UserError
+from lra_bench.measurement import Measurement
 from lra_bench.options.backbone import BackboneOptions
 from lra_bench.options.declaration import (
     AT_LEAST_ONE,
@@ -29,6 +31,7 @@ from lra_bench.options.declaration import (
 from lra_bench.runtime.hardware import HardwareOptions
 
 from .effective import declared
+from .measurements import measurements, options_of, our_measurements
 from .optimization import OPTIMIZERS, SCHEDULES
 
 BELOW_ONE = Rule("must be below 1 and finite", lambda value: -math.inf < value < 1)
@@ -147,36 +150,44 @@ class Train:
 
 
 @dataclass
-class Measure:
-    """Options of the measurements in addition to the test score.
-
-    ``speed_lengths: null`` means the default lengths of the device. ``extrapolation_variants: null`` means all variants
-    of longer inputs that the task defines. ``extrapolation_knobs: null`` means all options that the model declares as
-    changeable for evaluation only (such as ``position.scaling=yarn``); ``[]`` means none. In language modelling all
-    contexts are scored on the same ``extrapolation_tokens`` tokens of the test split, rounded to multiples of the
-    longest context. ``memory_lengths`` are the memory lengths with which a language model with memory is tested; ``[]``
-    means none. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
-    ``speed_batches`` are the batch sizes of a profile, or ``largest``; null means ``speed_batch_size`` if it is set,
-    otherwise the defaults of the device. The step benchmark of a cell is warmed up for ``speed_seconds`` (by default
-    0.5 s on a CPU and 2 s on CUDA), or ten steps, and timed for at least as long, by default 2 s.
-    ``memory_limit_gigabytes`` is the memory limit of a step, by default most of the free memory of the machine, or all
-    memory of a GPU.
-    """
-
+class _Steps:
     speed_lengths: list[int] | None = option(None, AT_LEAST_ONE)
     speed_batch_size: int | None = option(None, AT_LEAST_ONE)
     speed_seconds: float | None = option(None, POSITIVE)
     speed_batches: list[Any] | None = option(None, BATCH)
     memory_limit_gigabytes: float | None = option(None, POSITIVE)
-    extrapolation_ratios: list[float] = option(lambda: [0.5, 1.0, 2.0, 4.0, 8.0], POSITIVE)
-    extrapolation_variants: list[str] | None = None
-    extrapolation_knobs: list[str] | None = None
-    extrapolation_tokens: int = option(1_000_000, AT_LEAST_ONE)
-    memory_lengths: list[int] = option(lambda: [0, 128, 512, 2048], NOT_NEGATIVE)
+
+
+@dataclass
+class _Shared:
     evaluation_batch_size: int = option(32, AT_LEAST_ONE)
     flops: bool = True
     flops_length: int | None = option(None, AT_LEAST_ONE)
     energy: bool = True
+
+
+@dataclass
+class Measure(_Shared, options_of(our_measurements()), _Steps):  # type: ignore[misc]
+    """Options of the measurements. Those of a class derived from ``Measurement`` are documented in its ``Options``.
+
+    ``speed_lengths: null`` means the default lengths of the device. FLOPs are counted for sequences of ``flops_length``
+    tokens, by default the training length. ``speed_batches`` are the batch sizes of a profile, or ``largest``; null
+    means ``speed_batch_size`` if it is set, otherwise the defaults of the device. The step benchmark of a cell is
+    warmed up for ``speed_seconds`` (by default 0.5 s on a CPU and 2 s on CUDA), or ten steps, and timed for at least as
+    long, by default 2 s. ``memory_limit_gigabytes`` is the memory limit of a step, by default most of the free memory
+    of the machine, or all memory of a GPU.
+    """
+
+
+def measure_options() -> Callable[[], Measure]:
+    """Return ``Measure``, extended by the options of the user's measurements (see ``measurements``)."""
+    return _extended_measure(tuple(measurements().values())[len(our_measurements()) :])
+
+
+@cache
+def _extended_measure(own: tuple[type[Measurement], ...]) -> Callable[[], Measure]:
+    options = options_of({each.name: each for each in own}, [entry.name for entry in fields(Measure)])
+    return make_dataclass("Measure", [], bases=(options, Measure)) if own else Measure
 
 
 @dataclass
@@ -185,7 +196,8 @@ class ProtocolOptions:
 
     ``version`` rises when the rules change; results of different versions are not comparable. ``next`` is the protocol
     to use after this one. With ``recipe`` every cell requires an entry of its task in the section ``tasks`` of
-    the protocol, with ``tuned`` one of its task and model in the section ``cells``.
+    the protocol, with ``tuned`` one of its task and model in the section ``cells``. ``searched``, of protocols whose
+    section ``cells`` contains the rates that a search chose, is whether it contains that of the cell.
     """
 
     name: str = "quick"
@@ -193,6 +205,7 @@ class ProtocolOptions:
     next: str | None = None
     recipe: bool = False
     tuned: bool = False
+    searched: bool | None = None
 
     @property
     def label(self) -> str:
@@ -206,14 +219,16 @@ class SearchOptions:
 
     With ``name: lr`` trials at the learning rates ``rates`` with the seeds ``seeds`` choose the rate of a cell; a rate
     at the end of the grid adds the rate ``factor`` times higher or lower. With ``name: trial`` only training and
-    validation are run. ``protocol_lr`` is set by lra-bench: the learning rate of the protocol, if ``train.lr`` is a
-    rate of the search.
+    validation are run. ``protocol`` is the protocol whose rates this search chose: its cells train as without a search
+    at the chosen rate, and are ranked with the others. ``protocol_lr`` is set by lra-bench: the learning rate of the
+    protocol, if ``train.lr`` is a rate of the search.
     """
 
     name: str = option("none", one_of(("none", "lr", "trial"), "choose"))
     rates: list[float] = option(list, RATE)
     seeds: list[int] = option(list, SEED)
     factor: float = option(3.0, FACTOR)
+    protocol: str | None = None
     protocol_lr: float | None = option(None, RATE)
 
 

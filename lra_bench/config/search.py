@@ -38,9 +38,20 @@ def is_trial(config: CellConfig) -> bool:
 def protocol_label(config: CellConfig) -> str:
     """Return the protocol of a key: name, version and, of searched cells and trials, the end in ``SUFFIXES``.
 
-    Therefore searched and other cells are never in the same ranking.
+    Therefore searched and other cells are never in the same ranking, unless the search is that of the protocol.
     """
-    return config.protocol.label + SUFFIXES[config.search.name]
+    ranked = searches(config) and is_of_protocol(config)
+    return config.protocol.label + ("" if ranked else SUFFIXES[config.search.name])
+
+
+def is_of_protocol(config: CellConfig) -> bool:
+    """Return whether the search of a cell is that which chose the rates in the protocol."""
+    return config.search.protocol == config.protocol.name
+
+
+def reference_lr(config: CellConfig) -> float | None:
+    """Return the rate to which rates of parameters with hints keep their ratio, None for ``train.lr``."""
+    return None if is_of_protocol(config) else config.search.protocol_lr
 
 
 def hashed(config: CellConfig) -> dict[str, Any] | None:
@@ -70,7 +81,7 @@ def trial_config(config: CellConfig, lr: float, seed: int) -> CellConfig:
 
     Trials are not copied to a tracker.
     """
-    search = SearchOptions(name=TRIAL, protocol_lr=protocol_lr(config))
+    search = SearchOptions(name=TRIAL, protocol_lr=None if is_of_protocol(config) else protocol_lr(config))
     tracker = TrackerOptions(name=NONE)
     return replace(config, seed=seed, train=replace(config.train, lr=lr), search=search, tracker=tracker)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from lra_bench.contracts import UserError
 
-from .schema import Backbone, CellConfig, extended_backbone
+from .schema import Backbone, CellConfig, Measure, extended_backbone, measure_options
 from .validation import check_lists, check_value
 
 Options = TypeVar("Options")
@@ -45,6 +45,8 @@ def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options
     if cls is Backbone:
         check_value(str | None, raw.get("_target_"), f"{section}._target_")
         cls = extended_backbone(raw.get("_target_"))  # type: ignore[assignment]
+    elif cls is Measure:
+        cls = measure_options()
     declared = {entry.name: entry for entry in fields(cls)}  # type: ignore[arg-type]
     if section.partition(".")[0] in CLOSED and (unknown := [name for name in raw if name not in declared]):
         raise UserError(f"{section}.{unknown[0]}: there is no such option")

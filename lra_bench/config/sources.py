@@ -7,11 +7,13 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ MANIFEST = Path(__file__).with_name("manifest.json")
 
 EDITABLE = ("lra_bench.models", "lra_bench.tasks")
 """Packages of lra-bench that users may edit in a checkout."""
+
+UNCOVERED = {*sys.stdlib_module_names, OWN_PACKAGE, "numpy", "torch"}
+"""Modules whose version is not part of the hash of a cell that imports them."""
 
 DIGITS = 16
 
@@ -45,17 +50,38 @@ def is_outside(target: str) -> bool:
     return target.partition(".")[0] != OWN_PACKAGE
 
 
+def is_installed(module: str) -> bool:
+    """Return whether a module is part of lra-bench, the standard library or an installed package."""
+    folder = top_folder(top := module.partition(".")[0], tuple(sys.path))
+    return top == OWN_PACKAGE or folder is None or _has_libraries(folder)
+
+
 def outside_modules(node: Any) -> dict[str, Path]:
     """Return the source files of the classes outside lra-bench that a part of a configuration names, by module.
 
     Modules that they import are included, also indirectly, if they are in the same folder (that of ``--config-dir``)
-    or, for installed packages, in the same package.
+    or, for installed packages, in the same package. Libraries are left out, see ``libraries``.
     """
     found: dict[str, Path] = {}
     for target in filter(is_outside, targets(node)):
         module, path = target.rpartition(".")[0], tuple(sys.path)
-        _collect(module, partial(_users_file, top=module.partition(".")[0], path=path), found)
+        top = module.partition(".")[0]
+        if _library_version(top, path) is None:
+            _collect(module, partial(_users_file, top=top, path=path), found)
     return found
+
+
+def libraries(node: Any) -> dict[str, str]:
+    """Return the version of each installed package whose classes a section of a configuration names or imports.
+
+    A library is an installed package that does not require lra-bench, such as timm. Of the packages that the modules of
+    the user import, those in ``UNCOVERED`` are left out.
+    """
+    tops = {target.partition(".")[0] for target in filter(is_outside, targets(node))}
+    imported = (name for module, file in outside_modules(node).items() for name in _imports(module, file, stamp(file)))
+    tops |= {name.partition(".")[0] for name in imported} - UNCOVERED
+    found = {top: _library_version(top, tuple(sys.path)) for top in sorted(tops)}
+    return {top: version for top, version in found.items() if version is not None}
 
 
 def edited_modules(node: Any) -> dict[str, Path]:
@@ -69,9 +95,12 @@ def edited_modules(node: Any) -> dict[str, Path]:
 
 
 def source_digests(node: Any) -> dict[str, str]:
-    """Return the digests of the ``outside_modules`` and ``edited_modules`` of a part of a configuration, by module."""
+    """Return the digests of the ``outside_modules`` and ``edited_modules`` of a part of a configuration, by module.
+
+    They are followed by the versions of ``libraries``, by package.
+    """
     files = outside_modules(node) | edited_modules(node)
-    return {name: _structure_of(file, stamp(file)) for name, file in sorted(files.items())}
+    return {name: _structure_of(file, stamp(file)) for name, file in sorted(files.items())} | libraries(node)
 
 
 def source_texts(node: Any) -> dict[str, str]:
@@ -174,6 +203,23 @@ def top_folder(top: str, path: tuple[str, ...]) -> Path | None:
     if found.submodule_search_locations:
         return Path(next(iter(found.submodule_search_locations))).parent
     return Path(found.origin).parent if found.origin and found.origin.endswith(".py") else None
+
+
+@cache
+def _library_version(top: str, path: tuple[str, ...]) -> str | None:
+    """Return the version of an installed package that does not require lra-bench; None for any other module.
+
+    The version has no local part, such as ``+cpu``.
+    """
+    if (folder := top_folder(top, path)) is None or not _has_libraries(folder):
+        return None
+    for each in metadata.distributions(path=[str(folder)]):
+        files = {file.parts[0] for file in each.files or ()}
+        if top in files or f"{top}.py" in files:
+            requires = (re.split(r"[^\w.-]", text)[0] for text in each.requires or ())
+            own = any(re.sub(r"[-_.]+", "_", name.lower()) == OWN_PACKAGE for name in requires)
+            return None if own else each.version.partition("+")[0]
+    return None
 
 
 @cache

@@ -15,7 +15,7 @@ from .groups import option_files
 
 FOLDER = "task_group"
 ALL = "ALL"
-"""The name of the group of all tasks, which has no file."""
+"""The name of the group of all tasks, which has no file. It lacks tasks with an option that the user must set."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ def expand_tasks(names: Iterable[str], config_dir: Path | None = None) -> list[s
     tasks, groups = option_files("task", config_dir), group_names(config_dir)
     found: dict[str, None] = {}
     for name in names:
-        members = tuple(tasks) if name == ALL else (name,)
+        members: tuple[str, ...] = (name,)
+        if name == ALL:
+            members = tuple(task for task, file in tasks.items() if ": ???" not in file.read_text(encoding="utf-8"))
         if name in groups:
             members = task_group(name, config_dir).tasks
             if unknown := [task for task in members if task not in tasks]:

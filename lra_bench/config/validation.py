@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from importlib import metadata
@@ -31,7 +31,7 @@ from .groups import GROUPS, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
 from .protocols import FORMER_FOLDERS, PAGE
-from .schema import Backbone, CellConfig, LauncherOptions, added_keys
+from .schema import Backbone, CellConfig, LauncherOptions, Measure, added_keys, measure_options
 from .search import LR, searches
 from .task_groups import ALL, group_names
 
@@ -57,10 +57,13 @@ SCALARS = (bool, int, float, str)
 SHOWN_CHARACTERS = 60
 
 
-@cache
 def _schema_keys() -> frozenset[str]:
     """Return the dotted names of all sections and options of ``CellConfig``."""
+    return _keys_with(measure_options())
 
+
+@cache
+def _keys_with(measure: Callable[[], Measure]) -> frozenset[str]:
     def walk(node: Any, before: str) -> Iterator[str]:
         for entry in fields(node):
             name, value = f"{before}{entry.name}", getattr(node, entry.name)
@@ -68,7 +71,7 @@ def _schema_keys() -> frozenset[str]:
             if is_dataclass(value):
                 yield from walk(value, f"{name}.")
 
-    return frozenset(walk(CellConfig(), ""))
+    return frozenset(walk(CellConfig(measure=measure()), ""))
 
 
 def option_names() -> frozenset[str]:

@@ -139,10 +139,10 @@ def numbered_lines(stream: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
         yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
 
 
-def refuse_placeholder(path: Path, head: bytes | None = None) -> None:
-    """Raise ``UserError`` if a file, or one that begins with ``head``, is a placeholder instead of data.
+def check_is_data(path: Path, head: bytes | None = None) -> None:
+    """Raise ``UserError`` if a file is empty, a pointer of Git LFS, or an HTML page such as an error page of a server.
 
-    Placeholders are empty files, pointers of Git LFS and HTML pages, such as error pages of a server.
+    ``head`` is the beginning of the file, read from ``path`` by default.
     """
     head = _first_bytes(path) if head is None else head
     if not head:
@@ -185,7 +185,7 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
                     _check_size(entry.stat().st_size, name, root)
                     content = entry.read_bytes()
                 if content:  # some released files are empty
-                    refuse_placeholder(entry, content[:_HEAD_BYTES])
+                    check_is_data(entry, content[:_HEAD_BYTES])
                 yield name, content
 
     yield from walk(root)
@@ -257,7 +257,7 @@ def _zip_members(archive: zipfile.ZipFile, path: Path) -> Iterator[_Member]:
 
 
 def _decompressed(path: Path) -> _Stream:
-    refuse_placeholder(path)
+    check_is_data(path)
     head = _first_bytes(path)
     opener = next(opener for magic, opener in _OPENERS if head.startswith(magic))
     return _Stream(cast(IO[bytes], opener(path, "rb")), path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from lra_bench.contracts import NOT_SCORED, Batch, TaskSpec
 
@@ -98,6 +99,28 @@ class Rows:
             following = self._inputs.row(index)[1:]
             place[: len(following)] = following
         return targets
+
+
+class TorchRows(torch.utils.data.Dataset[dict[str, Tensor]]):
+    """The examples of ``rows`` as a data set of torch; an item maps names to tensors without padding."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """Return ``tokens`` or ``values``, ``target``, ``length`` and ``row``, the index, of an example."""
+        index = range(len(self))[index]
+        batch = self.rows.batch([index], multiple=1)
+        inputs = "values" if batch.tokens is None else "tokens"
+        parts = {inputs: batch.inputs, "target": batch.targets, "length": batch.lengths, "row": batch.extra["row"]}
+        return {name: each[0] for name, each in parts.items()}
+
+    def collate(self, items: Sequence[dict[str, Tensor]]) -> Batch:
+        """Return items as a batch, padded on the right."""
+        return self.rows.batch([int(item["row"]) for item in items])
 
 
 class ShuffledBatches:

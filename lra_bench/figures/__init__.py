@@ -2,65 +2,66 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lra_bench.contracts import UserError
 
-from . import (
-    abilities,
-    depth_by_slice,
-    evaluation_knobs,
-    extrapolation,
-    heat_map,
-    learning_curves,
-    loss_by_position,
-    middle_phase,
-    minimal_pairs,
-    ranks,
-    rate_search,
-    score_vs_depth,
-    score_vs_growth,
-    score_vs_length,
-    score_vs_memory,
-    score_vs_speed,
-    score_vs_state,
-    slices,
-    speed_vs_length,
-)
 from .contract import FigureModule
-from .style import check_output, save, width_inches
+from .style import check_output, width_inches
 from .style import style as figure_style
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lra_bench.measurement import ScoreOver
     from lra_bench.records.schema import Record
 
-FIGURES: dict[str, FigureModule] = {
-    "score_vs_speed": score_vs_speed,
-    "middle_phase": middle_phase,
-    "score_vs_memory": score_vs_memory,
-    "depth_by_slice": depth_by_slice,
-    "rate_search": rate_search,
-    "abilities": abilities,
-    "speed_vs_length": speed_vs_length,
-    "score_vs_depth": score_vs_depth,
-    "score_vs_growth": score_vs_growth,
-    "score_vs_length": score_vs_length,
-    "loss_by_position": loss_by_position,
-    "learning_curves": learning_curves,
-    "slices": slices,
-    "minimal_pairs": minimal_pairs,
-    "extrapolation": extrapolation,
-    "evaluation_knobs": evaluation_knobs,
-    "score_vs_state": score_vs_state,
-    "heat_map": heat_map,
-    "ranks": ranks,
-}
-"""Modules of the figures by name; those that are drawn in the shortest time come first, so that files appear soon."""
+FIGURES: dict[str, str | FigureModule] = {
+    name: f"{__name__}.{name}"
+    for name in (
+        "heat_map", "ranks", "abilities", "learning_curves", "score_vs_speed", "score_vs_growth", "rate_search",
+        "middle_phase",
+    )
+}  # fmt: skip
+"""Figures of no measurement by name: modules, objects with the same members, or names of modules."""
+
+
+def figure_names() -> dict[str, str | FigureModule | tuple[ScoreOver, str]]:
+    """Return what ``figure`` loads, by name: ``FIGURES`` and the figures that measurements declare."""
+    from lra_bench.config.measurements import measurements
+
+    declared = {
+        each.rpartition(".")[2] if isinstance(each, str) else each.name: (
+            each if isinstance(each, str) else (each, measurement.name)
+        )
+        for measurement in measurements().values()
+        for each in measurement.figures
+    }
+    return {**FIGURES, **declared}
+
+
+def figure(name: str) -> FigureModule:
+    """Load a figure by name. Raises ``UserError`` if there is none called ``name``."""
+    from lra_bench.build import suggest
+
+    known = figure_names()
+    if name not in known:
+        raise UserError(f"plot {name}: unknown figure{suggest(name, set(known))}")
+    found = known[name]
+    if isinstance(found, tuple):
+        from .score_figure import ScoreFigure
+
+        return ScoreFigure(*found)
+    return cast(FigureModule, importlib.import_module(found)) if isinstance(found, str) else found
+
+
+def all_figures() -> dict[str, FigureModule]:
+    """Load all figures and return them by name."""
+    return {name: figure(name) for name in figure_names()}
 
 
 class NothingToDrawError(UserError):
@@ -75,7 +76,7 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     """
     from lra_bench.progress import say
 
-    module = _module(name)
+    module = figure(name)
     reasons = module.exclusions(records)
     usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
     counts = Counter(reason for reason in reasons if reason)
@@ -90,29 +91,21 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     return data
 
 
-def render(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
-    """Draw the data of one figure to files in ``folder`` as ``draw`` does, and return the paths."""
-    module, inches = _module(name), width_inches(width)
-    with figure_style():
-        return [
-            path
-            for sheet in module.draw(data, inches)
-            for path in save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}", pdf)
-        ]
-
-
-def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
-    """Draw one figure to files in ``folder``: PDF, PNG and the data as CSV.
+def draw(
+    name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True, models: Sequence[str] = ()
+) -> list[Path]:
+    """Draw one figure to files in ``folder``: PDF, PNG, the data as CSV, and a caption as text and LaTeX.
 
     One set of files is written for each protocol, and for each hardware if the figure shows speed or memory. Records
     that lack the data of the figure are excluded, and one line on stderr reports their number and the reasons.
 
     Args:
-        name: The name of the figure, a key of ``FIGURES``.
+        name: The name of the figure, one of ``figure_names``.
         records: The records to draw.
         folder: The output folder, created if it does not exist.
         width: The width of the figure, ``one`` or ``two`` columns of a paper.
-        pdf: Whether to write a PDF in addition to PNG and CSV.
+        pdf: Whether to write a PDF in addition to the other files.
+        models: The names of models, in the order of rows and legends; by default they are sorted by family.
 
     Returns:
         The paths of the written files.
@@ -121,23 +114,13 @@ def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two",
         NothingToDrawError: If no record contains the data of the figure.
         UserError: If ``name`` or ``width`` is unknown, or if the folder cannot be written.
     """
-    check(name, width)
+    from .layout import save
+
+    module, inches = figure(name), width_inches(width)
     check_output(folder)
-    written = render(name, tabulate(name, records), folder, width, pdf)
-    if not written:
-        raise NothingToDrawError(f"plot {name}: {len(records):,} records contain no data to draw; {_module(name).RUN}")
-    return written
-
-
-def check(name: str, width: str) -> None:
-    """Raise ``UserError`` if the figure or the width is unknown."""
-    _module(name)
-    width_inches(width)
-
-
-def _module(name: str) -> FigureModule:
-    from lra_bench.build import suggest
-
-    if name not in FIGURES:
-        raise UserError(f"plot {name}: unknown figure{suggest(name, set(FIGURES))}")
-    return FIGURES[name]
+    data = tabulate(name, records)
+    if models:
+        data = data.assign(model_order=data["model"].map(list(models).index))
+    content = (module.__doc__ or "").partition("\n")[0]
+    with figure_style():
+        return [path for sheet in module.draw(data, inches) for path in save(sheet, content, folder, name, pdf)]

@@ -1,18 +1,25 @@
-"""Heat map of the skill of all models on the tasks of the group ``abilities``."""
+"""Heat map of the skill of all models on the tasks of the group ``abilities``.
+
+Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; it is 0 below the
+floor. Rows with scores on more tasks come first, then those with a higher mean skill. Numbers are grey if no seed
+exceeds the floor, and with seeds on two levels the number of seeds that exceed it is printed instead. The heading of a
+column contains the floor, and the length of the examples if it is not that of the training. Cells without a score
+contain the status of the run, empty cells were not run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.config.task_groups import task_group
-from lra_bench.leaderboard.runs import Run, length_points, ratio_name
+from lra_bench.measurements.lengths import length_points, ratio_name
 from lra_bench.records.schema import Record
+from lra_bench.tables.runs import Run
 
-from .layout import Sheet
-from .legend import Entry
-from .task_table import Kind, averaged, floor_entries, floor_text, levels_entries, sheet, skill_entry, words
-from .variants import IDENTITY, PANEL, SHEET, panel_title, scores, sheets
+from .legend import Entry, words
+from .task_table import Kind, averaged, colour_entries, floor_text, levels_entries
+from .variants import IDENTITY, PANEL, SHEET, panel_title, scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +85,7 @@ def _measured(record: Record, ratio: float) -> dict[str, Any] | None:
         return {}
     if record.status != "ok":
         return {"floor": None, "floor_name": None}
-    point = length_points(record).get(ratio_name(ratio))
+    point = length_points(record.extrapolation).get(ratio_name(ratio))
     if point is None:
         return None
     names = ("status", "score", "low", "high", "floor", "floor_name", "skill")
@@ -87,19 +94,6 @@ def _measured(record: Record, ratio: float) -> dict[str, Any] | None:
         "examples": point["n"],
         "clears_floor": Run(record).clears_floor_at(point),
     }
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw a row per variant and a column per task of the group, with skill in percent as number and colour.
-
-    Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; it is 0 below
-    the floor. Rows with scores on more tasks come first, then those with a higher mean skill. Numbers are grey if no
-    seed exceeds the floor, and with seeds on two levels the number of seeds that exceed it is printed instead. The
-    heading of a column contains the floor, and the length of the examples if it is not that of the training. Cells
-    without a score contain the status of the run, empty cells were not run.
-    """
-    for parts, rows in sheets(data):
-        yield sheet(parts, rows, width, KIND)
 
 
 def _by_mean_skill(rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -121,18 +115,16 @@ def _times(ratio: float) -> str:
     return ratio_name(ratio).replace("x", "×")
 
 
-def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
-    longer = sorted(ratio for ratio in rows["ratio"].unique() if ratio != 1)
-    lengths = " or ".join(_times(ratio) for ratio in longer)
+def _legend(rows: pd.DataFrame) -> list[Entry]:
+    lengths = " or ".join(_times(ratio) for ratio in sorted(rows["ratio"].unique()) if ratio != 1)
     return [
-        *floor_entries(rows),
-        *(skill_entry(share, top) for share in (0.25, 0.5, 1.0)),
-        words("numbers: skill in percent, 0 at the floor, 100 if every answer is correct"),
-        *([words(f"{lengths}: on examples of this multiple of the training length")] if longer else []),
+        *colour_entries(rows),
+        words("numbers: skill in percent"),
+        *([words(f"{lengths}: examples of this multiple of the training length")] if lengths else []),
         *levels_entries(rows),
     ]
 
 
-KIND = Kind(
-    text=_text, order=_by_mean_skill, title=_title, legend=_legend, column_inches=0.8, top=1.0, sort_tasks=False
-)
+KIND = Kind(text=_text, order=_by_mean_skill, title=_title, legend=_legend, column_inches=0.8, sort_tasks=False)
+
+draw = KIND.draw

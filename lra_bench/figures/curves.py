@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .intervals import SEED
-from .layout import Cell, Frame, Sheet, pages
-from .legend import Entry
-from .palette import GREY, REFERENCE, Look, numbered
+from .layout import Cell, Sheet, pages
+from .legend import SEED, Entry
+from .palette import REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
-from .variants import CROWDED, PANEL, at_floor, heading, in_order, looks_of, panel_title, seed_values, sheets
+from .variants import CROWDED, PANEL, at_floor, heading, in_order, looks_of, panel_title, seed_values, sheets, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,39 +21,13 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
 FAINT = "#cfcfcf"
+HEIGHT, HEIGHT_ALONE = 1.75, 2.3
+"""Height of a panel, and of the only panel of a page, in inches."""
 
 
-@dataclass(frozen=True)
-class Lines:
-    """The curves of a panel.
-
-    Attributes:
-        columns: The columns that identify a curve; the last one is its name.
-        order: A function that returns the keys of the curves in the order of the legend.
-        looks: A function that returns the look of each key.
-        are_variants: Whether each curve is a variant. If so, variants that are not selected are drawn as faint lines.
-    """
-
-    columns: Sequence[str]
-    order: Callable[[pd.DataFrame], Sequence[Key]]
-    looks: Callable[[pd.DataFrame], Looks]
-    are_variants: bool = False
-
-
-VARIANTS = Lines(("model", "label"), in_order, looks_of, are_variants=True)
-
-
-def lines_by(*columns: str) -> Lines:
-    """Return lines for curves that are not variants, sorted by ``columns``, with looks by their number on the sheet."""
-    return Lines(columns, partial(_keys, columns=columns), lambda rows: numbered(_keys(rows, columns)))
-
-
-def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[Key]:
-    return sorted(set(rows[list(columns)].itertuples(index=False, name=None)))
-
-
-def _counts_bits(rows: pd.DataFrame) -> Any:
-    return rows["metric"] == "bits_per_character"
+def _scale(rows: pd.DataFrame) -> float:
+    """Return the factor of scores, 1 for other quantities."""
+    return units(rows["metric"].iloc[0])[0] if "metric" in rows else 1.0
 
 
 @dataclass(frozen=True)
@@ -64,74 +37,86 @@ class Curves:
     Attributes:
         panel: The columns shared by the rows of a panel.
         x: The column of the x axis.
-        y: The column of the y axis.
-        low: The column of the lower end of bars or bands.
-        high: The column of the upper end.
-        bars: Whether intervals are drawn as bars, otherwise as bands.
+        y: The column of the y axis; without a column ``metric``, lower values are better.
+        bars: Whether intervals from the column ``low`` to ``high`` are drawn as bars, otherwise as bands.
         title: A function that returns the title of a panel from the rows of the panel and of the sheet.
         decorate: A function that draws everything except the curves, and sets scales and labels, from all rows of the
             panel.
         scale: A function that returns the factor of y.
         legend: A function that returns the legend entries for what ``decorate`` draws.
+        notes: A function that returns sentences of the caption.
         name: A function that returns the legend entry of a curve from its label and rows.
         document: The columns shared by the rows of a sheet, in addition to protocol and section.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
-        lines: The curves of a panel.
-        less_is_better: A function that returns for each row whether lower y is better.
+        lines: The columns that identify a curve in order, the last one its name; empty if curves are variants. Variants
+            that are not selected are drawn as faint lines.
         columns: The number of panels per row.
         at_floor: A function that returns whether a curve is drawn in grey because it is not better than the floor, from
             the rows of the curve in one panel; None if none is.
         aside: The range of x over which curves are shifted against each other, so that bars of curves with the same x
             remain readable: in octaves, or in units of x if ``linear``.
         linear: Whether the x axis is linear.
+        joined: A function that returns whether the points of the curves in a panel are joined by lines.
     """
 
     panel: Sequence[str]
     x: str
     y: str
-    low: str
-    high: str
     bars: bool
     title: Callable[[pd.DataFrame, pd.DataFrame], str]
     decorate: Callable[[Axes, pd.DataFrame], None]
-    scale: Callable[[pd.DataFrame], float]
+    scale: Callable[[pd.DataFrame], float] = _scale
     legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: ()
+    notes: Callable[[pd.DataFrame], Sequence[str]] = lambda rows: ()
     name: Callable[[str, pd.DataFrame], str] = lambda label, own: label
     document: Sequence[str] = ()
     apart: Sequence[str] = ()
-    lines: Lines = VARIANTS
-    less_is_better: Callable[[pd.DataFrame], Any] = _counts_bits
+    lines: Sequence[str] = ()
     columns: int = 3
     at_floor: Callable[[pd.DataFrame], bool] | None = None
     aside: float = 0.0
     linear: bool = False
+    joined: Callable[[pd.DataFrame], bool] = lambda rows: True
+
+    @property
+    def key(self) -> list[str]:
+        """The columns that identify a curve."""
+        return list(self.lines) or ["model", "label"]
+
+    def order(self, rows: pd.DataFrame) -> Sequence[Key]:
+        """Return the keys of the curves in the order of the legend."""
+        return sorted(set(rows[self.key].itertuples(index=False, name=None))) if self.lines else in_order(rows)
+
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        """Yield one sheet for each protocol, section and value of ``document``.
+
+        With more than ``CROWDED`` variants, those selected by ``best`` are drawn, as the caption states.
+        """
+        for parts, rows in sheets(data, *self.document):
+            shown = best(rows, self)
+            notes = [*_selection(self, rows, len(shown)), *self.notes(rows)]
+            yield Sheet(parts, _sheet_pages(self, parts, rows, shown, width), rows, notes)
 
 
-def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
-    """Yield one sheet for each protocol, section and value of ``kind.document``.
-
-    With more than ``CROWDED`` variants, those selected by ``best`` are drawn, as the legend states.
-    """
-    for parts, rows in sheets(data, *kind.document):
-        yield Sheet(parts, _sheet_pages(kind, parts, rows, width), rows)
-
-
-def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: float) -> Iterator[Figure]:
-    look_of = kind.lines.looks(rows)
-    shown = best(rows, kind)
+def _sheet_pages(
+    kind: Curves, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float
+) -> Iterator[Figure]:
+    look_of: Looks = numbered(kind.order(rows)) if kind.lines else looks_of(rows)
     drawn = rows[rows["label"].isin(shown)]
-    total = rows["label"].nunique()
-    others = [] if len(shown) == total else _left_out(kind, rows, total)
+    left_out = rows["label"].nunique() - len(shown)
     # If curves are not variants, each panel belongs to one variant and is omitted with it.
-    panelled = rows if kind.lines.are_variants else drawn
+    panelled = drawn if kind.lines else rows
+    faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
+    others = faint if left_out and not kind.lines else []
     apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
     for group in apart:
         own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
         panels = [panel for _, panel in group.groupby(list(kind.panel), dropna=False, observed=True)]
-        cells = [_cell(kind, panel[panel["label"].isin(shown)], panel, rows, look_of) for panel in panels]
+        height = HEIGHT if len(panels) > 1 else HEIGHT_ALONE
+        cells = [_cell(kind, panel[panel["label"].isin(shown)], panel, rows, look_of, height) for panel in panels]
         legend = [*_entries(kind, group[group["label"].isin(shown)], look_of), *others, *kind.legend(group)]
         columns = 1 if width <= COLUMN_INCHES else kind.columns
-        yield from pages(cells, width, Frame(columns), legend, heading((*parts, *own)))
+        yield from pages(cells, width, columns, legend, heading((*parts, *own)))
 
 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
@@ -142,7 +127,8 @@ def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
     """
     if rows["label"].nunique() <= CROWDED:
         return [label for _, label in in_order(rows)]
-    cost = rows[kind.y].where(kind.less_is_better(rows), -rows[kind.y])
+    higher = (rows["metric"] != "bits_per_character") if "metric" in rows else False
+    cost = rows[kind.y] * (1 - 2 * higher)
     among = [rows[name] for name in dict.fromkeys((*(name for name in kind.panel if name != "label"), kind.x))]
     place = cost.groupby(among, dropna=False, observed=True).rank(pct=True)
     worth = (1 - place).fillna(0.0).groupby(rows["label"]).sum().sort_values(ascending=False, kind="stable")
@@ -154,30 +140,33 @@ def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
     return [*reference, *control, *others][:CROWDED]
 
 
-def _left_out(kind: Curves, rows: pd.DataFrame, total: int) -> list[Entry]:
-    """Return the legend entries that explain which variants are selected."""
+def _selection(kind: Curves, rows: pd.DataFrame, shown: int) -> list[str]:
+    """Return the sentence of the caption that explains which variants are selected, empty if all are."""
+    if shown == (total := rows["label"].nunique()):
+        return []
     rules = {
         REFERENCE: (rows["variant"] == REFERENCE).any(),
         "best control": (rows["family"] == "control").any(),
         "best others by mean rank over all points": True,
-        "your own before reference boards": rows["reference"].any(),
+        "your own before reference boards": rows["reference"].nunique() > 1,
     }
-    shown = "highlighted" if kind.lines.are_variants else "shown"
-    text = f"{CROWDED} of {total} variants {shown}: {', '.join(rule for rule, applies in rules.items() if applies)}"
-    note = Entry(f"{text}; all are in the CSV file", {"linestyle": "none"})
-    faint = Entry(f"other variants ({total - CROWDED})", {"color": FAINT, "linewidth": 0.7})
-    return [faint, note] if kind.lines.are_variants else [note]
+    how = "shown" if kind.lines else "highlighted"
+    names = ", ".join(rule for rule, applies in rules.items() if applies)
+    return [f"{shown} of {total} variants {how}: {names}; all are in the CSV file"]
 
 
-def _cell(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataFrame, look_of: Looks) -> Cell:
-    return Cell(kind.title(whole, sheet), partial(draw_panel, kind=kind, rows=rows, whole=whole, look_of=look_of))
+def _cell(
+    kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataFrame, look_of: Looks, height: float
+) -> Cell:
+    draw = partial(draw_panel, kind=kind, rows=rows, whole=whole, look_of=look_of)
+    return Cell(kind.title(whole, sheet), draw, height)
 
 
 def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
-    own = dict(iter(rows.groupby(kind.lines.columns[-1])))
+    own = dict(iter(rows.groupby(kind.key[-1])))
     return [
         Entry(kind.name(key[-1], own[key[-1]]), _look(kind, own[key[-1]], look_of[key]).options())
-        for key in kind.lines.order(rows)
+        for key in kind.order(rows)
     ]
 
 
@@ -203,16 +192,19 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
 
     scale = kind.scale(whole)
     kind.decorate(ax, whole)
-    names = kind.lines.order(rows)
+    names = kind.order(rows)
     if len(rows) < len(whole):
         others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)
         # One line with gaps: separate lines take as long as everything else in the panel.
         gap = np.full((1, 2), np.nan)
         faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
-        ax.plot(*faint.T, color=FAINT, linewidth=0.7, zorder=1.5, gid="faint", scalex=False, scaley=False)
+        dots = {} if kind.joined(whole) else {"linestyle": "none", "marker": ".", "markeredgewidth": 0.0}
+        options: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "zorder": 1.5, "gid": "faint", **dots}
+        ax.plot(*faint.T, scalex=False, scaley=False, **options)
     curves = _arrays(kind, rows, scale)
-    curve_rows: dict[Any, Any] = rows.groupby(list(kind.lines.columns), sort=False).groups
+    curve_rows: dict[Any, Any] = rows.groupby(kind.key, sort=False).groups
     spread = kind.aside / max(len(names) - 1, 5)
+    joined = {} if kind.joined(whole) else {"linestyle": "none"}
     bars = []
     for number, key in enumerate(names):
         x, y, low, high = curves[key].T
@@ -226,9 +218,9 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
                 _mark_seeds(ax, own, x, y, scale, look)
         elif (low < high).any():
             ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
-        sparse = max(1, len(x) // 6)
+        sparse = max(1, len(x) // 6) if not joined else 1
         behind = 0.1 if look != look_of[key] else 0.0
-        ax.plot(x, y, zorder=3.5 - behind, markevery=(number % sparse, sparse), **look.options())
+        ax.plot(x, y, zorder=3.5 - behind, markevery=(number % sparse, sparse), **{**look.options(), **joined})
     if bars:
         x, low, high, colours = map(np.concatenate, zip(*bars, strict=True))
         ax.vlines(x, low, high, colors=list(colours), linewidth=0.8, zorder=3)
@@ -248,9 +240,9 @@ def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look
 
 def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
     """Return x and the scaled y, low and high (P, 4) of each curve."""
-    columns = [kind.x, kind.y, kind.low, kind.high]
+    columns = [kind.x, kind.y, "low", "high"]
     values = rows[columns].to_numpy(float) * (1, scale, scale, scale)
-    found: dict[Any, Any] = rows.groupby(list(kind.lines.columns), sort=False).indices
+    found: dict[Any, Any] = rows.groupby(kind.key, sort=False).indices
     return {key: values[places] for key, places in found.items()}
 
 
@@ -258,29 +250,3 @@ def limits(ax: Axes, low: float, high: float) -> None:
     """Set the y axis from ``low`` to ``high`` with a margin."""
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     ax.set_ylim(low - margin, high + margin)
-
-
-def dashed(label: str) -> Entry:
-    """Return the legend entry of a floor."""
-    return Entry(label, floor_line())
-
-
-def floor_line() -> dict[str, Any]:
-    """Return the line style of floors as matplotlib's keyword arguments."""
-    return {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 1.0}
-
-
-def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
-    """Return the legend entry of the floors, with their tasks unless all tasks have the same floor.
-
-    ``where`` follows the explanation of floors. The result is empty if no floor is known.
-    """
-    named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
-    names = [name.replace("_", " ") for name in named["floor_name"]]
-    if not names:
-        return []
-    kind = "baseline without a model" + (f", {where}" if where else "")
-    if len(set(names)) == 1:
-        return [dashed(f"floor ({kind}): {names[0]}")]
-    tasks = (f"{task} {name}" for task, name in zip(named["task"], names, strict=True))
-    return [dashed(f"floors ({kind}): {', '.join(tasks)}")]

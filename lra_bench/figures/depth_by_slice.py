@@ -1,18 +1,21 @@
-"""Mean depth of each slice of the targets, for models of adaptive depth."""
+"""Mean depth of each slice of the targets, for models of adaptive depth.
+
+Depth is the number of layers; there is one line per variant. Bars are one standard deviation over the targets of the
+slice in each direction, averaged over seeds.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from lra_bench.measurements.adaptive_depth import DepthSlice
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import DepthSlice
 
-from .curves import Curves, curve_sheets, limits
-from .intervals import bar
-from .layout import Sheet
-from .slices import IN_TOKENS, SLICED, label_slices, slice_places
+from .curves import Curves, limits
+from .legend import bar
+from .slices import IN_TOKENS, SLICED, are_numbers, label_slices, slice_places
 from .variants import IDENTITY, extent, panel_title, placed
 
 if TYPE_CHECKING:
@@ -25,14 +28,6 @@ RUN = "run lra-bench bench with a model of adaptive depth on a task with slices,
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if _slices(record) else "without depths of several slices" for record in records]
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task and slicing: the mean number of layers over the slices, with one line per variant.
-
-    Bars are one standard deviation over the targets of the slice in each direction, averaged over seeds.
-    """
-    yield from curve_sheets(data, KIND, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
@@ -76,8 +71,9 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = Curves(
-    panel=[*SLICED[2:]], x="place", y="mean_depth", low="low", high="high", bars=True, aside=0.3, linear=True,
-    title=_title, decorate=_decorate, scale=lambda rows: 1.0, columns=2,
-    less_is_better=lambda rows: [True] * len(rows),
+    panel=[*SLICED[2:]], x="place", y="mean_depth", bars=True, aside=0.3, linear=True,
+    title=_title, decorate=_decorate, columns=2,
+    joined=are_numbers,
     legend=lambda rows: [bar("one standard deviation over the targets of the slice")],
 )  # fmt: skip
+draw = KIND.draw

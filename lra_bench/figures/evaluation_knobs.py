@@ -1,17 +1,20 @@
-"""Score of each trained variant over longer lengths, with options set for evaluation only."""
+"""Score of each trained variant over longer lengths, with options set for evaluation only.
+
+There is one panel per task and variant, with one line as trained and one per option. The dashed line is the floor at
+each length, the vertical line the training length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
 from . import extrapolation
-from .curves import Curves, curve_sheets, lines_by
+from .curves import Curves
 from .extrapolation import LENGTHENED, averaged, length_title, scored_points
-from .layout import Sheet
 from .variants import IDENTITY, SHEET
 
 if TYPE_CHECKING:
@@ -35,15 +38,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return data.assign(setting=data["knob"].where(data["knob"] != "", AS_TRAINED))
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task, length variant and variant, with one line as trained and one per evaluation option.
-
-    Bars, floors and the training length are drawn as in ``extrapolation``. Lengths below the training length are
-    omitted because the options do not affect them.
-    """
-    yield from curve_sheets(data, KIND, width)
-
-
 def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return f"{length_title(rows, sheet)} · {rows['label'].iloc[0]}"
 
@@ -52,7 +46,8 @@ KIND = replace(
     extrapolation.KIND,
     panel=[*LENGTHENED, "label"],
     title=_title,
-    lines=lines_by("knob", "setting"),
+    lines=("knob", "setting"),
     columns=2,
     name=Curves.name,
 )
+draw = KIND.draw

@@ -1,19 +1,24 @@
-"""Score over length relative to the training length, with the floor (baseline without a model) at each length."""
+"""Score over length relative to the training length, with the floor (baseline without a model) at each length.
+
+Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
+small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
+floor at each length, the vertical line the training length. The legend states the shortest longer length without a
+score, with the reason.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import Run, ratio_name
+from lra_bench.measurements.lengths import ratio_name
 from lra_bench.records.curves import curves
 from lra_bench.records.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
+from lra_bench.tables.runs import Run
 
-from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .intervals import score_bars
-from .layout import Sheet
-from .legend import DOT, Entry, ended
+from .curves import Curves, limits
+from .legend import DOT, draw_floor, ended, floor_entry, floor_line, floor_notes, score_bars
 from .palette import GREY
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, panel_title, placed, score_extent, units
 
@@ -41,17 +46,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant and length, averaged over seeds; ``status`` is the reason for a missing score."""
     data = _over_seeds(records)
     return data[data["knob"] == ""].drop(columns="knob")
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task and method of changing the length, with one line per variant.
-
-    Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
-    small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
-    floor at each length, the vertical line the training length. The legend states the shortest
-    longer length without a score, with the reason. Options set for evaluation only are drawn in ``evaluation_knobs``.
-    """
-    yield from curve_sheets(data, KIND, width)
 
 
 def averaged(records: Sequence[Record]) -> pd.DataFrame:
@@ -115,7 +109,10 @@ def decorate_lengths(
     """
     factor, name = units(rows["metric"].iloc[0])
     floor = rows.dropna(subset=["floor"]).groupby(x)["floor"].mean()
-    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
+    if len(floor) == 1:
+        draw_floor(ax, rows, factor)
+    else:
+        ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
     ax.set_xscale("log", base=2)
     places = sorted(rows[x].unique())
     ax.set_xticks(places, [tick(place) for place in places])
@@ -149,11 +146,10 @@ def _times(ratio: float) -> str:
     return ratio_name(ratio).replace("x", "×")
 
 
-def _legend(rows: pd.DataFrame) -> list[Entry]:
-    return [*floor_entry(rows), *score_bars(rows)]
-
-
 KIND = Curves(
-    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.06, title=length_title,
-    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_legend, name=_name,
+    panel=LENGTHENED, x="ratio", y="score", bars=True, aside=0.06, title=length_title,
+    decorate=_decorate,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+    notes=floor_notes, name=_name,
 )  # fmt: skip
+draw = KIND.draw

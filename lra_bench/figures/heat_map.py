@@ -1,16 +1,22 @@
-"""Heat map of the scores of all models on all tasks, coloured by skill."""
+"""Heat map of the scores of all models on all tasks, coloured by skill.
+
+Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; a score without a
+floor has no colour. Rows are sorted by the number of tasks with a score, then by their mean rank. Scores of rows in
+which no seed exceeds the floor are grey, and with seeds on two levels the number of seeds that exceed it is printed.
+Bold scores are the best with three or more seeds that exceed the floor, and those not shown to be worse. Cells without
+a score contain the status of the run, empty cells were not run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .layout import Sheet
-from .legend import Entry
-from .task_table import Kind, averaged, colour_entries, floor_text, levels_entries, sheet, square, words
-from .variants import IDENTITY, PANEL, SHEET, panel_title, scores, sheets, with_claims
+from .legend import Entry, words
+from .task_table import Kind, averaged, colour_entries, floor_text, levels_entries, square
+from .variants import IDENTITY, PANEL, SHEET, panel_title, scores, with_claims
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,19 +27,6 @@ RUN = "run lra-bench bench"
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if r.status != "ok" or r.score() is not None else "without a score" for r in records]
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw a row per variant, best first, and a column per task, with scores as numbers and skill as colours.
-
-    Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; a score without
-    a floor has no colour. The floor is printed below the name of the task. Scores of rows in which no seed exceeds the
-    floor are grey, and with seeds on two levels the number of seeds that exceed it is printed. Bold scores are those of
-    tables: the best with three or more seeds that exceed the floor, and those not shown to be worse. Cells without a
-    score contain the status of the run, empty cells were not run.
-    """
-    for parts, rows in sheets(data):
-        yield sheet(parts, rows, width, KIND)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
@@ -66,14 +59,10 @@ def _text(entry: Mapping[Any, Any]) -> str:
     return f"{score:.2f}" if entry["metric"] == "bits_per_character" else f"{100 * score:.1f}"
 
 
-def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
-    entries = colour_entries(rows, top, (0.1, 0.5, 1.0))
-    if (rows["score"].notna() & rows["skill"].isna()).any():
-        entries.append(square("white", "floor unknown"))
-    entries += levels_entries(rows)
-    if (rows["best"] == True).any():  # noqa: E712
-        entries.append(words("bold: best, or not shown to be worse"))
-    return entries
+def _legend(rows: pd.DataFrame) -> list[Entry]:
+    unknown = (rows["score"].notna() & rows["skill"].isna()).any()
+    entries = [*colour_entries(rows), *([square("white", "floor unknown")] if unknown else []), *levels_entries(rows)]
+    return [*entries, *([words("bold: best, or not shown to be worse")] if rows["best"].eq(True).any() else [])]
 
 
 KIND = Kind(
@@ -83,3 +72,4 @@ KIND = Kind(
     legend=_legend,
     column_inches=0.62,
 )
+draw = KIND.draw

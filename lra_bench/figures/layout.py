@@ -1,144 +1,242 @@
-"""Layout of panels on pages, in inches; a page is never higher than a sheet of paper."""
+"""Layout of panels on pages with matplotlib's constrained layout; a page is never higher than a sheet of paper."""
 
 from __future__ import annotations
 
+import itertools
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .legend import Entry, Legend, lay_out
-from .style import PAGE_HEIGHT_INCHES, line_inches, new_figure, panel, style, wrapped
+from lra_bench.runtime.files import replacing
+from lra_bench.runtime.safe_text import without_formulas
+from lra_bench.tables.latex_signs import escape
+
+from .legend import Entry
+from .style import (
+    COLUMN_INCHES,
+    PAGE_HEIGHT_INCHES,
+    POINTS,
+    SMALL,
+    TINY,
+    TITLE_POINTS,
+    line_inches,
+    style,
+    text_inches,
+    unwritable,
+)
+from .variants import heading
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_POINTS = 8.0
-RIGHT_INCHES = 0.1
-EDGE_INCHES = 0.05
-ROW_GAP_INCHES = 0.1
+HANDLE_EM = 4.2
+"""Width of a column of a legend in addition to its text, in font sizes."""
+MOST_COLUMNS = 6
+MOST_MISSING = 0.03
+"""Largest relative difference of the height of all axes from the requested one without another computation."""
 
 
 @dataclass
 class Sheet:
-    """One figure: the parts of its name (``quick``, ``cpu-epyc-2t``), its pages, drawn on iteration, and its data."""
+    """One figure: the parts of its name (``quick``, ``cpu-epyc-2t``), its pages, drawn on iteration, and its data.
+
+    ``notes`` are the sentences of its caption, without full stops.
+    """
 
     parts: tuple[str, ...]
     pages: Iterable[Figure]
     data: pd.DataFrame
+    notes: Sequence[str] = ()
 
     @property
     def name(self) -> str:
-        """The parts joined with hyphens, used as the suffix of file names."""
-        return "-".join(part for part in self.parts if part)
+        """The parts joined with hyphens, used as the suffix of file names; safe for shells and LaTeX."""
+        return re.sub(r"[^\w-]+", "-", "-".join(part for part in self.parts if part), flags=re.ASCII)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A panel: its title, the function that draws into its axes, its height in inches, and its legend below."""
+    """A panel: its title, the function that draws into its axes, and the height of the axes in inches.
+
+    ``draw`` may return a function that is called when the size of the axes is final, such as to place labels.
+    ``below`` is the height of tick labels and axis label.
+    """
 
     title: str
-    draw: Callable[[Axes], None]
+    draw: Callable[[Axes], Callable[[], None] | None]
     height: float = 1.75
-    legend: Sequence[Entry] = field(default=())
-
-
-@dataclass(frozen=True)
-class Frame:
-    """The number of panels per row, and the space in inches for labels to the left of and below the axes."""
-
-    columns: int
-    left: float = 0.52
-    bottom: float = 0.4
-
-
-@dataclass(frozen=True)
-class _Row:
-    cells: list[Cell]
-    titles: list[str]
-    legends: list[Legend]
-    above: float
-    height: float
-    below: float
-
-    @property
-    def inches(self) -> float:
-        return self.above + self.height + self.below + ROW_GAP_INCHES
+    below: float = 0.36
 
 
 def pages(
-    cells: Sequence[Cell], width: float, frame: Frame, legend: Sequence[Entry] = (), heading: str = ""
+    cells: Sequence[Cell], width: float, columns: int, legend: Sequence[Entry] = (), title: str = ""
 ) -> Iterator[Figure]:
     """Yield the pages with all panels, row by row.
 
     Args:
         cells: The panels.
         width: The width of a page in inches.
-        frame: The number of panels per row and the space around their axes.
+        columns: The maximum number of panels per row.
         legend: The entries of the legend at the bottom of every page.
-        heading: The title at the top of every page.
+        title: The title at the top of every page.
 
     Yields:
         One figure per page.
     """
-    frame = replace(frame, columns=min(frame.columns, len(cells)))
-    across = width / frame.columns
-    rows = [_row(cells[start : start + frame.columns], across, frame) for start in range(0, len(cells), frame.columns)]
-    heading = wrapped(heading, width - 2 * EDGE_INCHES, TITLE_POINTS)
-    shared = lay_out(legend, width - 2 * EDGE_INCHES)
-    outside = _text_height(heading) + shared.inches + 2 * EDGE_INCHES
-    for group in _fill(rows, outside):
-        yield _page(group, width, frame, shared, heading, outside)
+    columns = min(columns, len(cells))
+    across = int((width / columns - 0.6) / text_inches("x", TITLE_POINTS))
+    titles = [textwrap.fill(cell.title, across) for cell in cells]
+    title = textwrap.fill(title, int(width / text_inches("x", TITLE_POINTS)))
+    below, below_inches = _in_columns(legend, width)
+    outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + below_inches
+    page: list[int] = []
+    height = outside
+    for start in range(0, len(cells), columns):
+        row = range(start, min(start + columns, len(cells)))
+        lines = max(titles[place].count("\n") + 1.5 for place in row)
+        own = max(cells[place].height + cells[place].below for place in row) + line_inches(TITLE_POINTS) * lines
+        if page and height + own > PAGE_HEIGHT_INCHES:
+            yield _page([cells[at] for at in page], [titles[at] for at in page], (width, height), columns, below, title)
+            page, height = [], outside
+        page += row
+        height += own
+    yield _page([cells[at] for at in page], [titles[at] for at in page], (width, height), columns, below, title)
 
 
-def _row(cells: Sequence[Cell], across: float, frame: Frame) -> _Row:
-    titles = [wrapped(cell.title, across - frame.left, TITLE_POINTS) for cell in cells]
-    legends = [lay_out(cell.legend, across - 2 * EDGE_INCHES) for cell in cells]
-    return _Row(
-        list(cells),
-        titles,
-        legends,
-        above=max(map(_text_height, titles)) + 0.04,
-        height=max(cell.height for cell in cells),
-        below=frame.bottom + max(legend.inches for legend in legends),
-    )
+def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any], float]:
+    """Return the arguments of ``Figure.legend`` with as many columns as fit, and the height of the legend in inches.
+
+    If they do not fit two columns of a page, or one of a column, labels are wrapped.
+    """
+    from matplotlib.lines import Line2D
+
+    if not entries:
+        return {}, 0.0
+    points, least = (SMALL, min(len(entries), 2)) if width > COLUMN_INCHES else (TINY, 1)
+    handle = HANDLE_EM * points / POINTS
+    labels = [entry.label for entry in entries]
+    for columns in range(min(len(entries), MOST_COLUMNS), least - 1, -1):
+        parts = _distributed(labels, columns)
+        if sum(max(text_inches(label, points) for label in part) + handle for part in parts) <= width:
+            break
+    else:
+        room = int((width / least - handle) / text_inches("n", points))
+        labels = [textwrap.fill(label, room) for label in labels]
+        columns, parts = least, _distributed(labels, least)
+    handles = [Line2D([], [], label=label, **entry.options) for label, entry in zip(labels, entries, strict=True)]
+    lines = max(sum(label.count("\n") + 1 for label in part) for part in parts)
+    return {"handles": handles, "ncols": columns, "fontsize": points}, line_inches(points) * (lines + 0.8)
 
 
-def _text_height(text: str) -> float:
-    return line_inches(TITLE_POINTS) * (text.count("\n") + 1) if text else 0.0
+def _distributed(labels: Sequence[str], columns: int) -> list[Sequence[str]]:
+    """Return the labels of each column of a legend; as in matplotlib, the first columns have one more."""
+    short, longer = divmod(len(labels), columns)
+    starts = [short * column + min(column, longer) for column in range(columns + 1)]
+    return [labels[start:end] for start, end in itertools.pairwise(starts)]
 
 
-def _fill(rows: Sequence[_Row], outside: float) -> Iterator[list[_Row]]:
-    """Yield the rows of each page, at least one per page."""
-    page: list[_Row] = []
-    for row in rows:
-        if page and outside + sum(other.inches for other in page) + row.inches > PAGE_HEIGHT_INCHES:
-            yield page
-            page = []
-        page.append(row)
-    yield page
+def _page(
+    cells: Sequence[Cell],
+    titles: Sequence[str],
+    size: tuple[float, float],
+    columns: int,
+    legend: dict[str, Any],
+    title: str,
+) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-
-def _page(rows: list[_Row], width: float, frame: Frame, shared: Legend, heading: str, outside: float) -> Figure:
-    height = outside + sum(row.inches for row in rows)
-    across = width / frame.columns
     with style():
-        figure = new_figure(width, height)
-        top = height - EDGE_INCHES
-        if heading:
-            figure.text(0.5, top / height, heading, ha="center", va="top", fontsize=TITLE_POINTS, gid="heading")
-            top -= _text_height(heading)
-        for row in rows:
-            bottom = top - row.above - row.height
-            for column, (cell, title, legend) in enumerate(zip(row.cells, row.titles, row.legends, strict=True)):
-                left = column * across + frame.left
-                upwards = bottom + row.height - cell.height
-                ax = panel(figure, left, upwards, across - frame.left - RIGHT_INCHES, cell.height)
-                cell.draw(ax)
-                if title:
-                    ax.set_title(title, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
-                legend.draw(figure, column * across + EDGE_INCHES, upwards - frame.bottom)
-            top -= row.inches
-        shared.draw(figure, EDGE_INCHES, top)
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        heights = [max(cell.height for cell in cells[at : at + columns]) for at in range(0, len(cells), columns)]
+        axes = list(figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights).flat)
+        finish = [cell.draw(ax) for cell, ax in zip(cells, axes, strict=False)]
+        for ax in axes[len(cells) :]:
+            ax.remove()
+        for own, ax in zip(titles, axes, strict=False):
+            ax.set_title(own, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
+        if title:
+            figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
+        if legend:
+            figure.legend(loc="outside lower left", **legend)
+        _fix_positions(figure, axes[: len(cells)], [cell.height for cell in cells], sum(heights))
+        for call in filter(None, finish):
+            call()
     return figure
+
+
+def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float], total: float) -> None:
+    """Compute the layout, give the axes their heights in inches, and fix the layout.
+
+    Positions are rounded, because the results of matplotlib's solver differ slightly from run to run.
+    """
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    rows = {ax.get_subplotspec().rowspan.start: ax.get_position().height for ax in axes}  # type: ignore[union-attr]
+    missing = total - sum(rows.values()) * figure.get_figheight()
+    if abs(missing) > MOST_MISSING * total:
+        figure.set_figheight(min(figure.get_figheight() + missing, PAGE_HEIGHT_INCHES))
+        engine.execute(figure)
+    boxes = [ax.get_position() for ax in axes]
+    figure.set_layout_engine("none")
+    for ax, box, height in zip(axes, boxes, heights, strict=True):
+        own = min(height / figure.get_figheight(), box.height)
+        left, bottom, width, up = (round(each, 5) for each in (box.x0, box.y1 - own, box.width, own))
+        ax.set_position((left, bottom, width, up))
+
+
+def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) -> list[Path]:
+    """Write the pages of a sheet as one PDF and one PNG each, its data as CSV, and its caption as text and LaTeX.
+
+    Pages are drawn sequentially and not kept. Each file is written atomically. Equal figures result in equal bytes,
+    because no date is written.
+
+    Args:
+        sheet: The pages, data and notes.
+        content: The first sentence of the caption.
+        folder: The output folder.
+        name: The name of the figure, to which that of the sheet is added; the PNG of the second page ends in ``-2``.
+        pdf: Whether to write the PDF. Without it, saving takes half as long.
+
+    Returns:
+        The paths of the written files.
+
+    Raises:
+        UserError: If the folder cannot be written.
+    """
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    name = f"{name}-{sheet.name}"
+    caption = " ".join([content, *(f"{note[:1].upper()}{note[1:]}." for note in (heading(sheet.parts), *sheet.notes))])
+    texts = {"txt": caption, "tex": f"\\caption{{{escape(caption)}}}\n"}
+    images = []
+    try:
+        # Fonts are written when the document is closed, so it must be closed before the style is reset.
+        with style(), ExitStack() as written:
+            document = None
+            if pdf:
+                path = written.enter_context(replacing(folder / f"{name}.pdf"))
+                document = written.enter_context(PdfPages(path, metadata={"CreationDate": None}))
+            for number, page in enumerate(sheet.pages, start=1):
+                images.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
+                with replacing(images[-1]) as temporary:
+                    if document is not None:
+                        document.savefig(page)
+                    # The default compression level takes several times as long.
+                    page.savefig(temporary, format="png", pil_kwargs={"compress_level": 1})
+        with replacing(folder / f"{name}.csv") as path:
+            without_formulas(sheet.data).to_csv(path, index=False)
+        for suffix, text in texts.items():
+            with replacing(folder / f"{name}.{suffix}") as path:
+                path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return [*([folder / f"{name}.pdf"] if pdf else []), *images, *(folder / f"{name}.{end}" for end in ("csv", *texts))]

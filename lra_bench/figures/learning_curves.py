@@ -1,20 +1,22 @@
-"""Validation score over training steps."""
+"""Validation score over training steps.
+
+Lines are means over seeds, in a band of the range over seeds. The dashed line is the strongest floor, and the region of
+scores that are not better is shaded. A curve is grey if no seed is better than the floor at any evaluation.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .intervals import BLOCK, seed_band
-from .layout import Sheet
-from .legend import Entry
+from .curves import Curves, limits
+from .legend import BLOCK, Entry, floor_entry, floor_line, floor_notes, seed_band
 from .palette import AT_FLOOR, BELOW_FLOOR
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, places, units
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, places, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,55 +31,32 @@ def exclusions(records: Sequence[Record]) -> list[str]:
     return ["" if "curves" in record.artifacts and record.metric else "without learning curves" for record in records]
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task with one line per variant: the mean over seeds, in a band of the range over seeds.
-
-    The dashed line is the strongest floor, and the region of scores that are not better is shaded. A curve is grey if
-    no seed is better than the floor at any evaluation.
-    """
-    if len(data):
-        yield from curve_sheets(data, KIND, width)
-
-
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant and validated step.
 
     ``floor`` is the strongest floor on ``floor_split``: the validation split, or the test split if the record does not
     contain the floor on the validation split.
     """
-    import numpy as np
-    import pandas as pd
+    rows = [[*_points(record)] for record in records]
+    if not any(rows):
+        return places(records)[:0]
+    points = placed(records, rows).astype({"floor": float})
+    groups = points.groupby([*CELL, "metric", "step"], dropna=False)
+    data = groups.agg(
+        score=("value", "mean"), low=("value", "min"), high=("value", "max"), seeds=("value", "count"),
+        floor=("floor", "mean"), floor_name=("floor_name", "first"), floor_split=("floor_split", "first"),
+    )  # fmt: skip
+    data = data.reset_index()
+    return data[[*CELL, "step", "metric", *data.columns[len(CELL) + 2 :]]]
 
-    curves = [tables.validation_curve(record) for record in records]
-    own = [(record, *curve) for record, curve in zip(records, curves, strict=True) if curve is not None]
-    if not any(len(steps) for _, steps, _ in own):
-        return pd.DataFrame()
-    floors = [_floor(record) for record, _, _ in own]
-    cells = places([record for record, _, _ in own]).assign(
-        metric=np.array([record.metric for record, _, _ in own], dtype=object),
-        floor=np.array([score for _, score, _ in floors], dtype=float),
-        floor_name=np.array([name for name, _, _ in floors], dtype=object),
-        floor_split=np.array([split for _, _, split in floors], dtype=object),
-    )
-    # Cells are numbered per record, because grouping all steps by many string columns is slow.
-    cells["cell"] = cells.groupby([*CELL, "metric"], dropna=False).ngroup()
-    points = pd.DataFrame(
-        {
-            "cell": np.repeat(cells["cell"], [len(steps) for _, steps, _ in own]),
-            "step": np.concatenate([steps for _, steps, _ in own]),
-            "validation_score": np.concatenate([scores for _, _, scores in own]),
-        }
-    )
-    groups = points.groupby(["cell", "step"])["validation_score"]
-    found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
-    of_cells = cells.groupby("cell").agg(
-        floor=("floor", "mean"), floor_name=("floor_name", "first"), floor_split=("floor_split", "first")
-    )
-    found = found.join(of_cells, on="cell")
-    identities = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
-    data = pd.concat([identities[CELL].reset_index(drop=True), found], axis=1)
-    data.insert(list(data.columns).index("score"), "metric", identities["metric"].to_numpy())
-    return data
+
+def _points(record: Record) -> Iterator[dict[str, Any]]:
+    if (curve := tables.validation_curve(record)) is None:
+        return
+    name, floor, split = _floor(record)
+    constant = {"metric": record.metric, "floor": floor, "floor_name": name, "floor_split": split}
+    for step, score in zip(*curve, strict=True):
+        yield {**constant, "step": step, "value": score}
 
 
 def _floor(record: Record) -> tuple[str | None, float, str]:
@@ -133,6 +112,8 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = Curves(
-    panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, decorate=_decorate,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=lambda rows: list(_legend(rows)), at_floor=_is_at_floor,
+    panel=PANEL, x="step", y="score", bars=False, title=panel_title, decorate=_decorate,
+    legend=lambda rows: list(_legend(rows)), at_floor=_is_at_floor,
+    notes=lambda rows: floor_notes(_drawn_floors(rows)),
 )  # fmt: skip
+draw = KIND.draw

@@ -1,27 +1,24 @@
-"""Legends below the panels of a figure, whose height is computed before the figure is laid out."""
+"""Entries of legends below the panels of a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .style import SMALL, line_inches, text_inches, wrapped
+from .palette import AT_FLOOR, GREY
+from .variants import at_floor
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import pandas as pd
+    from matplotlib.axes import Axes
 
-HANDLE_INCHES = 0.3  # length of the line to the left of a label
-GAP_INCHES = 0.06  # between the line and its label
-BETWEEN_INCHES = 0.16  # between two columns
-ROW_GAP_INCHES = 0.02  # between two entries of a column
-MARGIN_INCHES = 0.04  # above the first row
-LINE_CENTRE = 0.49  # from the top of a line of text to the line that is drawn to the left of it, in line heights
-BASELINE = 0.75  # from the top of a line of text to its baseline, in line heights
-NARROWEST_INCHES = 0.95  # minimum width of wrapped names, except in a single column
-MOST_COLUMNS = 6
 DOT = "\N{NO-BREAK SPACE}· "
 """Separator of the parts of a label. Because of the no-break space, labels are not wrapped in front of the dot."""
+SEED: Mapping[str, Any] = {"marker": ".", "markersize": 3, "markeredgewidth": 0.0, "linestyle": "none"}
+"""Keyword arguments of matplotlib for the score of a single seed."""
+BLOCK: Mapping[str, Any] = {"linewidth": 6, "solid_capstyle": "butt"}
+"""Look of the legend entry of an area, as keyword arguments of matplotlib."""
 
 
 @dataclass(frozen=True)
@@ -32,99 +29,70 @@ class Entry:
     options: dict[str, Any] = field(hash=False)
 
 
-@dataclass(frozen=True)
-class Legend:
-    """Entries laid out in columns, filled from top to bottom.
-
-    Attributes:
-        columns: The entries of each column; long labels are already wrapped into several lines.
-        widths: Width of each column in inches, including the lines to the left of the labels.
-        points: Font size of the labels in points.
-    """
-
-    columns: list[list[Entry]]
-    widths: list[float]
-    points: float
-
-    @property
-    def inches(self) -> float:
-        """Height in inches including the margin above the first row, 0 if there are no entries."""
-        heights = [sum(self._height(entry) for entry in column) for column in self.columns]
-        return max(heights) + MARGIN_INCHES if heights else 0.0
-
-    def _height(self, entry: Entry) -> float:
-        """Return the height of an entry in inches, including the gap below it."""
-        return line_inches(self.points) * (entry.label.count("\n") + 1) + ROW_GAP_INCHES
-
-    def draw(self, figure: Figure, left: float, top: float) -> None:
-        """Draw the legend with its upper left corner ``left`` and ``top`` inches from the lower left of the figure."""
-        from matplotlib.lines import Line2D
-
-        across, up = figure.get_size_inches()
-        for column, width in zip(self.columns, self.widths, strict=True):
-            line_top = top - MARGIN_INCHES
-            for entry in column:
-                # In fractions of the figure. The marker is drawn at the middle one of the three points.
-                middle = (line_top - line_inches(self.points) * LINE_CENTRE) / up
-                ends = [left / across, (left + HANDLE_INCHES / 2) / across, (left + HANDLE_INCHES) / across]
-                line = Line2D(ends, [middle] * 3, markevery=[1], transform=figure.transFigure, **_short(entry.options))
-                figure.add_artist(line)
-                for number, text in enumerate(entry.label.split("\n")):
-                    baseline = line_top - line_inches(self.points) * (number + BASELINE)
-                    figure.text(
-                        (left + HANDLE_INCHES + GAP_INCHES) / across, baseline / up, text, fontsize=self.points,
-                        va="baseline", ha="left", gid="legend",
-                    )  # fmt: skip
-                line_top -= self._height(entry)
-            left += width + BETWEEN_INCHES
-
-
-def _short(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a line with dashes of half the length, which are visible in the short lines of a legend."""
-    line = options.get("linestyle")
-    return {**options, "linestyle": (0, tuple(each / 2 for each in line[1]))} if isinstance(line, tuple) else options
-
-
-def lay_out(entries: Sequence[Entry], inches: float, points: float = SMALL) -> Legend:
-    """Return the legend of least height among those with 1 to ``MOST_COLUMNS`` columns that fit a width.
-
-    Of equal heights, the one with the fewest columns is returned. Labels are wrapped if the columns are too narrow.
-
-    Args:
-        entries: The entries, in the order of the legend. Without entries the legend is empty.
-        inches: Available width in inches.
-        points: Font size in points.
-    """
-    found = [_in_columns(entries, count, inches, points) for count in range(1, min(len(entries), MOST_COLUMNS) + 1)]
-    fitting = [legend for legend in found if legend is not None]
-    return min(fitting, key=lambda legend: legend.inches, default=Legend([], [], points))
-
-
-def _in_columns(entries: Sequence[Entry], count: int, inches: float, points: float) -> Legend | None:
-    """Return the legend with at most ``count`` columns in a width of ``inches``.
-
-    If the labels do not fit, they are wrapped to the width of ``count`` equal columns. Returns None if labels would
-    then be narrower than ``NARROWEST_INCHES``, except in a single column.
-    """
-    handle = HANDLE_INCHES + GAP_INCHES
-    columns = _fill(entries, count)
-    widths = [handle + max(text_inches(entry.label, points) for entry in column) for column in columns]
-    between = BETWEEN_INCHES * (len(columns) - 1)
-    if sum(widths) + between > inches:
-        room = (inches - between) / count - handle
-        if count > 1 and room < NARROWEST_INCHES:
-            return None
-        columns = _fill([Entry(wrapped(entry.label, room, points), entry.options) for entry in entries], count)
-        widths = [handle + max(text_inches(entry.label, points) for entry in column) for column in columns]
-    return Legend(columns, widths, points)
-
-
-def _fill(entries: Sequence[Entry], count: int) -> list[list[Entry]]:
-    """Distribute the entries over at most ``count`` columns of equal length; only the last one may be shorter."""
-    rows = -(-len(entries) // count)
-    return [list(entries[start : start + rows]) for start in range(0, len(entries), rows)]
-
-
 def ended(status: str) -> str:
     """Return the words for the status of the first failed point of a curve, such as ``out of memory``."""
     return "time limit" if status == "timeout" else status.replace("_", " ")
+
+
+def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
+    """Return the entries of the intervals of ``over_seeds``, of marks of single seeds, and of scores at the floor."""
+    known = rows.loc[rows["low"].notna() & rows["high"].notna(), "interval"].unique()
+    units = [unit for unit in ("seeds", "examples") if unit in known]
+    entries = [bar(f"95 % confidence interval over {' or '.join(units)}", marker)] if units else []
+    if (rows["interval"] == "each").any():
+        entries.append(Entry("small marks: each seed; large mark: their mean", {**SEED, "color": GREY}))
+    if at_floor(rows).any():
+        grey = {"color": AT_FLOOR, "marker": "o", "markersize": 4, "linestyle": "none"}
+        entries.append(Entry("grey: no seed exceeds the floor", grey))
+    return entries
+
+
+def seed_band(rows: pd.DataFrame) -> list[Entry]:
+    """Return the entry of a band from the smallest to the largest seed, empty if each curve has one seed."""
+    if not (rows["low"] < rows["high"]).any():
+        return []
+    return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "alpha": 0.3, **BLOCK})]
+
+
+def bar(label: str, marker: str = "|") -> Entry:
+    """Return the entry of a bar, vertical by default and horizontal if ``marker`` is ``_``."""
+    options = {"color": GREY, "marker": marker, "markersize": 7, "markeredgewidth": 0.9, "linestyle": "none"}
+    return Entry(label, options)
+
+
+def words(label: str) -> Entry:
+    """Return an entry without a line."""
+    return Entry(label, {"linestyle": "none"})
+
+
+def floor_line() -> dict[str, Any]:
+    """Return the line style of floors as matplotlib's keyword arguments."""
+    return {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 1.0}
+
+
+def draw_floor(ax: Axes, rows: pd.DataFrame, factor: float) -> None:
+    """Draw the mean of the floors of a panel as a horizontal line, if there are any; ``factor`` is that of scores."""
+    if len(floor := rows["floor"].dropna()):
+        ax.axhline(factor * floor.mean(), zorder=1.7, gid="floor", **floor_line())
+
+
+def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
+    """Return the legend entry of the floors, with their name if all tasks have the same; empty if none is known.
+
+    ``where`` follows the explanation of floors.
+    """
+    names = set(rows["floor_name"].dropna())
+    if not names:
+        return []
+    kind = "baseline without a model" + (f", {where}" if where else "")
+    name = f": {names.pop().replace('_', ' ')}" if len(names) == 1 else ""
+    return [Entry(f"floor ({kind}){name}", floor_line())]
+
+
+def floor_notes(rows: pd.DataFrame) -> list[str]:
+    """Return a sentence of the caption with the name of the floor of each task, empty if all have the same."""
+    named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
+    if named["floor_name"].nunique() < 2:
+        return []
+    tasks = (f"{task} {name}" for task, name in named.itertuples(index=False, name=None))
+    return [f"Floors: {', '.join(tasks)}".replace("_", " ")]

@@ -1,17 +1,20 @@
-"""Loss of a language model over the position in its context, at the training length and at longer contexts."""
+"""Loss of a language model over the position in its context, at the training length and at longer contexts.
+
+Lines are means over seeds, bands the range of the seeds. Points are drawn at the last token of their bin. The dashed
+line is the score of the strongest floor on all scored tokens; floors by position are not recorded. The vertical line is
+the training length: a curve that rises beyond it means that longer contexts make predictions worse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import ratio_name
+from lra_bench.measurements.lengths import ratio_name
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_entry, floor_line, limits, lines_by
-from .intervals import seed_band
-from .layout import Sheet
-from .legend import Entry
+from .curves import Curves, limits
+from .legend import Entry, draw_floor, floor_entry, floor_notes, seed_band
 from .palette import GREY
 from .ticks import lengths_below
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
@@ -27,16 +30,6 @@ BIN = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "fi
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if _bins(record) else "without a loss by position" for record in records]
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task, variant and knob, with one line per context length: the mean over seeds.
-
-    The band is the range of the seeds. Points are drawn at the last token of their bin. The dashed line is the score of
-    the strongest floor on all scored tokens; floors by position are not recorded. The vertical line is the training
-    length: a curve that rises beyond it means that longer contexts make predictions worse.
-    """
-    yield from curve_sheets(data, KIND, width)
 
 
 def _bins(record: Record) -> list[dict[str, object]]:
@@ -80,8 +73,7 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
     lengths_below(ax, rows["last"].unique())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    if len(floor := rows.drop_duplicates("ratio")["floor"].dropna()):
-        ax.axhline(floor.mean(), zorder=2, gid="floor", **floor_line())
+    draw_floor(ax, rows.drop_duplicates("ratio"), 1.0)
     limits(ax, *extent(rows, "low", "high", "floor"))
     ax.set_xlabel("position in the context (tokens)")
     ax.set_ylabel(units("bits_per_character")[1])
@@ -99,7 +91,8 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
 TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
 KIND = Curves(
-    panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character", low="low", high="high",
-    bars=False, title=_title, decorate=_decorate, scale=lambda rows: 1.0, lines=lines_by("ratio", "context"), columns=2,
-    less_is_better=lambda rows: [True] * len(rows), legend=_legend,
+    panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character",
+    bars=False, title=_title, decorate=_decorate, lines=("ratio", "context"), columns=2,
+    legend=_legend, notes=floor_notes,
 )  # fmt: skip
+draw = KIND.draw

@@ -1,17 +1,20 @@
-"""Success rate in key to door over the length of the middle phase."""
+"""Success rate in key to door over the length of the middle phase.
+
+Vertical lines are the middle phases of the training, the dashed line is the floor. Points at which no seed exceeds the
+floor are grey.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_entry
+from .curves import Curves
 from .extrapolation import averaged, decorate_lengths, scored_points
-from .intervals import score_bars
-from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, panel_title, units
+from .legend import floor_entry, floor_notes, score_bars
+from .variants import IDENTITY, PANEL, SHEET, panel_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,14 +51,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return data.sort_values([*SHEET, *PANEL, *IDENTITY, "middle"]).reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task with one line per variant; vertical lines are the phases of the training.
-
-    Bars, grey points and the floor are drawn as in ``extrapolation``.
-    """
-    yield from curve_sheets(data, KIND, width)
-
-
 def _phases(record: Record) -> list[int] | None:
     """Return the numbers of steps of the three phases of a record, None if it has none."""
     phases = (record.config.get("task") or {}).get("phases")
@@ -70,7 +65,8 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = Curves(
-    panel=PANEL, x="middle", y="score", low="low", high="high", bars=True, aside=0.06, title=panel_title,
-    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+    panel=PANEL, x="middle", y="score", bars=True, aside=0.06, title=panel_title,
+    decorate=_decorate, columns=2,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes,
 )  # fmt: skip
+draw = KIND.draw

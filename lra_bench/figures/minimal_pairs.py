@@ -1,4 +1,7 @@
-"""Score on minimal pairs by label: pairs of examples that differ in one element and in their answer."""
+"""Score on minimal pairs by label: pairs of examples that differ in one element and in their answer.
+
+The dashed line is the score of random guesses.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.records.schema import Record
 
 from . import slices
-from .curves import curve_sheets
-from .layout import Sheet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +28,6 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant and label, averaged over seeds, with the columns of the figure ``slices``."""
     return slices.over_labels(records, [[*_rows(record)] for record in records])
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task with one line per variant, and the score of random guesses, as the figure ``slices``."""
-    yield from curve_sheets(data, KIND, width)
 
 
 def _rows(record: Record) -> Iterator[dict[str, Any]]:
@@ -55,3 +51,4 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = replace(slices.KIND, decorate=_decorate)
+draw = KIND.draw

@@ -19,7 +19,15 @@ LEADER_INCHES = 0.09  # labels farther than this from their point are connected 
 DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
 
 
-def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str], lines: Sequence[Any] = ()) -> None:
+def place(
+    ax: Axes,
+    x: Any,
+    y: Any,
+    names: Sequence[str],
+    colours: Sequence[str],
+    lines: Sequence[Any] = (),
+    named: Sequence[int] | None = None,
+) -> None:
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
     Labels avoid points, earlier labels and lines. If there is no free position, the one with the least overlap is used.
@@ -29,9 +37,10 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
         ax: The axes.
         x: The x coordinates of the points (P,).
         y: The y coordinates of the points (P,).
-        names: The labels of the points.
+        names: The labels of the points at ``named``.
         colours: The colours of the lines that connect distant labels to their points.
         lines: Lines to avoid, each an array of points (L, 2).
+        named: The indices of the labelled points, by default all.
     """
     import numpy as np
     from matplotlib.patheffects import withStroke
@@ -48,8 +57,9 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
         ]
     )
     height = TINY / POINTS
-    for index in np.argsort(-points[:, 1], kind="stable"):
-        width = text_inches(names[index], TINY)
+    text_of = dict(zip(range(len(points)) if named is None else named, names, strict=True))
+    for index in sorted(text_of, key=lambda index: -points[index, 1]):
+        width = text_inches(text_of[index], TINY)
         boxes, rings = _candidates(points[index], width, height)
         inside = (boxes[:, :2] >= box[:2]).all(1) & (boxes[:, 2:] <= box[2:]).all(1)
         across = np.minimum(boxes[:, None, 2], taken[:, 2]) - np.maximum(boxes[:, None, 0], taken[:, 0])
@@ -61,7 +71,7 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
         middle = np.array([(left + right) / 2, (bottom + top) / 2])
         across_axes, up_axes = ax.transAxes.inverted().transform(middle * dpi)
         ax.text(
-            across_axes, up_axes, names[index], transform=ax.transAxes, fontsize=TINY, color="black",
+            across_axes, up_axes, text_of[index], transform=ax.transAxes, fontsize=TINY, color="black",
             ha="center", va="center", zorder=4, gid="tag",
             path_effects=[withStroke(linewidth=1.2, foreground="white")],
         )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Validation loss over the learning rate of searched cells, with the chosen rates."""
+"""Validation loss over the learning rate of searched cells, with the chosen rates.
+
+Bands are the range over the search seeds. A vertical line is the rate of the protocol, if all variants share it.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.records.rate_search import RateSearch
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, limits
-from .intervals import seed_band
-from .layout import Sheet
-from .legend import Entry
+from .curves import Curves, limits
+from .legend import Entry, seed_band
 from .palette import BLACK, GREY
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed
 
@@ -45,14 +46,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         .drop(columns="seed")
         .reset_index(drop=True)
     )
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task with one line per variant, in a band of the range over the search seeds.
-
-    Circles mark the chosen rates, and a vertical line is the rate of the protocol if all variants share it.
-    """
-    yield from curve_sheets(data, KIND, width)
 
 
 def _has_losses(search: RateSearch | None) -> bool:
@@ -107,6 +100,7 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
 
 
 KIND = Curves(
-    panel=PANEL, x="lr", y="loss", low="low", high="high", bars=False, title=panel_title, decorate=_decorate,
-    scale=lambda rows: 1.0, less_is_better=lambda rows: [True] * len(rows), legend=_legend,
+    panel=PANEL, x="lr", y="loss", bars=False, title=panel_title, decorate=_decorate,
+    legend=_legend,
 )  # fmt: skip
+draw = KIND.draw

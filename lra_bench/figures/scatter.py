@@ -1,11 +1,11 @@
 """Scatter plots with a cost on the x axis and the score on the y axis, one panel per task.
 
-Each point is a variant, labelled by its name or by a number that the legend explains. A halo, a pale disc around the
-point, can show a second cost by its area.
+Each point is a variant, labelled by its name. A halo, a pale disc around the point, can show a second cost by its area.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .curves import floor_entry, floor_line
-from .intervals import SEED, bar, score_bars
-from .layout import Cell, Frame, Sheet, pages
-from .legend import Entry
-from .palette import GREY, Look
+from .layout import Cell, Sheet, pages
+from .legend import SEED, Entry, bar, draw_floor, floor_entry, floor_notes, score_bars
+from .palette import GREY, REFERENCE, Look
 from .place import place
-from .style import COLUMN_INCHES, TINY, text_inches
+from .style import COLUMN_INCHES
 from .ticks import length_name
-from .variants import CROWDED, heading, in_order, looks_of, panel_title, seed_values, sheets, units
+from .variants import heading, looks_of, panel_title, seed_values, sheets, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +31,11 @@ HALO_POINTS2 = 400.0
 REFERENCE_HALO_POINTS2 = 60.0
 """Maximum area of the halo in the legend, in square points, so that it fits into a line."""
 PACKED = 30
-"""Number of variants above which panels are as wide as the page and halos are smaller."""
-NAMED_SHARE = 0.4
-"""Maximum width of a name as a fraction of the width of a panel; if a name is wider, points are numbered."""
+"""Number of variants above which halos are smaller."""
+MOST_NAMES = 25
+"""Maximum number of names in a panel: those on the front, of the reference and the user's, then the best scores."""
+LONGEST_NAME = 40
+"""Maximum number of characters of a name."""
 FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
 """Look of the line of the Pareto front, as keyword arguments of matplotlib."""
 
@@ -52,6 +52,7 @@ class Cost:
         panel: Names of the columns whose values the rows of a panel share.
         decorate: Function that sets label and scale of the x axis from the rows of a panel.
         halo: Name of the column with the peak memory in bytes, drawn as the area of halos; None without halos.
+        of_machine: Whether the cost depends on the machine, so that each hardware has a sheet.
     """
 
     column: str
@@ -61,6 +62,40 @@ class Cost:
     panel: Sequence[str]
     decorate: Callable[[Axes, pd.DataFrame], None]
     halo: str | None = None
+    of_machine: bool = True
+
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        """Yield one sheet per protocol and hardware, with one panel per task and a dashed Pareto front.
+
+        Args:
+            data: One row per variant, with the columns of ``over_seeds`` and those of the cost.
+            width: Width of the sheet in inches.
+        """
+        for parts, rows in sheets(data, *(["hardware"] if self.of_machine else [])):
+            look_of = looks_of(rows)
+            panels = [group for _, group in rows.groupby(list(self.panel), dropna=False)]
+            packed = rows["label"].nunique() > PACKED
+            columns = 1 if width <= COLUMN_INCHES or len(panels) == 1 else 2
+            largest = float(rows[self.halo].max()) if self.halo and rows[self.halo].notna().any() else None
+            largest_area = HALO_POINTS2 * (0.4 if packed else 1.0)
+            height = (4.2 if packed else 3.0) if columns == 1 and width > COLUMN_INCHES else 2.1
+            options: dict[str, Any] = {
+                "cost": self,
+                "look_of": look_of,
+                "largest": largest,
+                "largest_area": largest_area,
+            }
+            cells = [Cell(panel_title(group, rows), partial(_draw, rows=group, **options), height) for group in panels]
+            front_entry = Entry("Pareto front of variants that exceed the floor in every seed", FRONT)
+            front = [front_entry] if any(len(_front(group, self)) > 1 for group in panels) else []
+            fitted = [bar("95 % confidence interval of the fit", "_")] if self.low is not None else []
+            legend = [
+                *front, *_halo_entry(largest, largest_area), *floor_entry(rows), *score_bars(rows), *fitted,
+            ]  # fmt: skip
+            few = max(map(len, panels)) > MOST_NAMES
+            unnamed = [f"At most {MOST_NAMES} points of a panel are named; all are in the CSV file"] if few else []
+            notes = [*unnamed, *floor_notes(rows)]
+            yield Sheet(parts, pages(cells, width, columns, legend, heading(parts)), rows, notes)
 
 
 def exclusions_by_cost(records: Sequence[Record], known: Sequence[bool], otherwise: str) -> list[str]:
@@ -92,62 +127,6 @@ def _without_seed(record: Record) -> tuple[str, PurePosixPath]:
     return record.machine, record.key.folder()
 
 
-def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[Sheet]:
-    """Yield one sheet (figure) per protocol and hardware, with one panel per task and a dashed Pareto front.
-
-    Args:
-        data: One row per variant, with the columns of ``over_seeds`` and those of ``cost``.
-        cost: The cost on the x axis.
-        width: Width of the sheet in inches.
-    """
-    for parts, rows in sheets(data, "hardware"):
-        order, look_of = in_order(rows), looks_of(rows)
-        panels = [group for _, group in rows.groupby(list(cost.panel), dropna=False)]
-        crowded = len(order) > CROWDED
-        packed = len(order) > PACKED
-        one_column = width <= COLUMN_INCHES or len(panels) == 1 or packed
-        columns = 1 if one_column else 2 if crowded or len(panels) < 5 else 3
-        frame = Frame(columns, bottom=0.42)
-        room = NAMED_SHARE * (width / columns - frame.left)
-        named = not crowded and all(text_inches(label, TINY) <= room for _, label in order)
-        text_of = {key: key[1] if named else str(number) for number, key in enumerate(order, start=1)}
-        numbers = (
-            []
-            if named
-            else [Entry(f"{text_of[key]}\N{NO-BREAK SPACE}{key[1]}", _marker(look_of[key])) for key in order]
-        )
-        largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
-        height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
-        if packed:  # in one column, the legend leaves less space for the panel
-            height *= 1.4 if width > COLUMN_INCHES else 0.8
-        largest_area = HALO_POINTS2 * (0.4 if packed else 1.0)
-        cells = [
-            Cell(
-                panel_title(group, rows),
-                partial(
-                    _draw,
-                    cost=cost,
-                    rows=group,
-                    look_of=look_of,
-                    text_of=text_of,
-                    largest=largest,
-                    largest_area=largest_area,
-                    avoid_lines=named,
-                ),
-                height=height,
-            )
-            for group in panels
-        ]
-        front_entry = Entry("Pareto front of variants that exceed the floor in every seed", FRONT)
-        front = [front_entry] if any(len(_front(group, cost)) > 1 for group in panels) else []
-        fitted = [bar("95 % confidence interval of the fit", "_")] if cost.low is not None else []
-        legend = [
-            *numbers, *front,
-            *_halo_entry(largest, largest_area), *floor_entry(rows), *score_bars(rows), *fitted,
-        ]  # fmt: skip
-        yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
-
-
 def _marker(look: Look, at_floor: bool = False) -> dict[str, Any]:
     """Return the look of a single point, without a line, as keyword arguments of matplotlib; grey ``at_floor``."""
     return {**(look.faint() if at_floor else look).points(), "linestyle": "none"}
@@ -158,22 +137,12 @@ def _draw(
     cost: Cost,
     rows: pd.DataFrame,
     look_of: Mapping[tuple[str, str], Look],
-    text_of: Mapping[tuple[str, str], str],
     largest: float | None,
     largest_area: float,
-    avoid_lines: bool,
-) -> None:
-    """Draw one panel.
+) -> Callable[[], None]:
+    """Draw one panel, and return the function that places the names of its points.
 
-    Args:
-        ax: The axes of the panel.
-        cost: The cost on the x axis.
-        rows: The rows of the panel, one per variant.
-        look_of: Look of each variant, by model and label.
-        text_of: Text next to each point, by model and label.
-        largest: Largest value of the halo column on the sheet; None without halos.
-        largest_area: Area of the halo of this value, in square points.
-        avoid_lines: Whether texts are placed such that they do not cover the front and the intervals.
+    ``largest_area`` is the area in square points of the halo of ``largest``, the largest value of the sheet.
     """
     import numpy as np
 
@@ -193,24 +162,24 @@ def _draw(
         if values := seed_values(row):
             ax.plot([one_x] * len(values), [factor * value for value in values], zorder=2.5, gid="seed",
                     color=look_of[key].colour, **SEED)  # fmt: skip
-    floor = rows["floor"].dropna()
-    if len(floor):
-        ax.axhline(factor * floor.mean(), zorder=1.7, gid="floor", **floor_line())
+    draw_floor(ax, rows, factor)
     front = _front(rows, cost)
     ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
     ax.set_ylabel(name + _at_length(rows))
     ax.margins(0.09)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.decorate(ax, rows)
-    lines = []
-    if avoid_lines:  # with many points, hardly any position is crossed by no line
-        lines = [np.column_stack([x[front], y[front]])]
-        score_ends = factor * rows[["low", "high"]].astype(float).to_numpy()
-        lines += [np.column_stack([[one_x] * 2, ends]) for one_x, ends in zip(x, score_ends, strict=True)]
-        if cost.low is not None and cost.high is not None:
-            cost_ends = rows[[cost.low, cost.high]].astype(float).to_numpy()
-            lines += [np.column_stack([ends, [one_y] * 2]) for one_y, ends in zip(y, cost_ends, strict=True)]
-    place(ax, x, y, [text_of[key] for key in keys], colours, lines)
+    lines = [np.column_stack([x[front], y[front]])]
+    score_ends = factor * rows[["low", "high"]].astype(float).to_numpy()
+    lines += [np.column_stack([[one_x] * 2, ends]) for one_x, ends in zip(x, score_ends, strict=True)]
+    if cost.low is not None and cost.high is not None:
+        cost_ends = rows[[cost.low, cost.high]].astype(float).to_numpy()
+        lines += [np.column_stack([ends, [one_y] * 2]) for one_y, ends in zip(y, cost_ends, strict=True)]
+    order = np.argsort(-_gain(rows), kind="stable").tolist()
+    first = [at for at in order if keys[at][0] == REFERENCE or not rows["reference"].iloc[at]]
+    named = sorted(list(dict.fromkeys([*front, *first, *order]))[:MOST_NAMES])
+    names = [textwrap.shorten(keys[at][1], LONGEST_NAME, placeholder=" …") for at in named]
+    return partial(place, ax, x, y, names, colours, lines if len(rows) <= MOST_NAMES else [], named)
 
 
 def _at_length(rows: pd.DataFrame) -> str:
@@ -227,9 +196,7 @@ def _front(rows: pd.DataFrame, cost: Cost) -> list[int]:
 
     Only rows that exceed the floor in every seed are considered.
     """
-    factor, _ = units(rows["metric"].iloc[0])
-    # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
-    scores = (1 if factor > 1 else -1) * rows["score"].to_numpy(float)
+    scores = _gain(rows)
     costs = (1 if cost.less_is_better else -1) * rows[cost.column].to_numpy(float)
     above = [index for index, clears in enumerate(rows["clears_floor"].eq(True)) if clears]
     best, front = float("-inf"), []
@@ -240,13 +207,13 @@ def _front(rows: pd.DataFrame, cost: Cost) -> list[int]:
     return front
 
 
-def _halo_entry(largest: float | None, largest_area: float) -> list[Entry]:
-    """Return the legend entry of the halos, a disc with its peak memory; empty without halos.
+def _gain(rows: pd.DataFrame) -> Any:
+    """Return the scores (R,) of a panel with the sign with which a larger value is better."""
+    return (-1 if rows["metric"].iloc[0] == "bits_per_character" else 1) * rows["score"].to_numpy(float)
 
-    Args:
-        largest: Largest peak memory on the sheet in bytes; None without halos.
-        largest_area: Area of its halo, in square points.
-    """
+
+def _halo_entry(largest: float | None, largest_area: float) -> list[Entry]:
+    """Return the legend entry of the halos, a disc with its peak memory in bytes; empty without halos."""
     if not largest:
         return []
     import math

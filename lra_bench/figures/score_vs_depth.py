@@ -1,17 +1,20 @@
-"""Score of models of adaptive depth over what they compute: layers, FLOPs and time, at several budgets."""
+"""Score of models of adaptive depth over what they compute: layers, FLOPs and time, at several budgets.
+
+There are three panels per task and variant, with one line per kind of budget. FLOPs and time are those of the same
+batches at all budgets. The dashed line is the strongest floor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, limits, lines_by
-from .intervals import score_bars
-from .layout import Sheet
+from .curves import Curves, limits
+from .legend import draw_floor, floor_entry, floor_notes, score_bars
 from .style import SMALL
-from .variants import IDENTITY, PANEL, SHEET, extent, over_seeds, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, extent, floor_of, over_seeds, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,26 +43,18 @@ def exclusions(records: Sequence[Record]) -> list[str]:
     return ["" if found else "without budgets of depth" for found in known]
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw three panels per task and variant: score over layers, FLOPs and time, with one line per kind of budget.
-
-    FLOPs and time are those of the same batches at all budgets. Bars are drawn as in ``extrapolation``.
-    """
-    yield from curve_sheets(data, KIND, width)
-
-
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, budget and cost, averaged over seeds; ``x`` is the cost in the unit of its axis."""
     import pandas as pd
 
     rows = [
         [
-            {"metric": record.metric, "rule": RULES[point["kind"]], **point}
+            {"metric": record.metric, "rule": RULES[point["kind"]], **floor_of(record), **point}
             for point in (record.adaptive_depth or {"points": []})["points"]
         ]
         for record in records
     ]
-    points = placed(records, rows)
+    points = placed(records, rows).astype({"floor": float})
     by = [*SHEET, *PANEL, *IDENTITY, "cost", "kind", "rule", "value"]
     parts = [
         points.assign(cost=name, x=factor * pd.to_numeric(points[column]))
@@ -71,12 +66,15 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-    return f"{panel_title(rows, sheet)} · {rows['label'].iloc[0]}"
+    first = rows.iloc[0]
+    machine = f" · {first['hardware']}" if first["cost"] == "time" else ""
+    return f"{panel_title(rows, sheet)} · {first['label']}{machine}"
 
 
 def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
-    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high")))
+    draw_floor(ax, rows, factor)
+    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
     low, high = extent(rows, "x")
     margin = 0.06 * (high - low or high or 1.0)
     ax.set_xlim(low - margin, high + margin)
@@ -86,7 +84,8 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = Curves(
-    panel=[*PANEL, "label", "cost"], x="x", y="score", low="low", high="high", bars=True, title=_title,
-    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], lines=lines_by("kind", "rule"),
-    linear=True, document=("hardware",), legend=score_bars,
+    panel=[*PANEL, "label", "cost"], x="x", y="score", bars=True, title=_title,
+    decorate=_decorate, lines=("kind", "rule"),
+    linear=True, legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes,
 )  # fmt: skip
+draw = KIND.draw

@@ -1,14 +1,17 @@
-"""Score over the growth exponent of the time of a training step, from a profile of the systems."""
+"""Score over the growth exponent of the time of a training step, from a profile of the systems.
+
+The labels of the axes contain the length of the score and the range of lengths of the exponent. The dashed line is the
+strongest floor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
-from .layout import Sheet
-from .scatter import Cost, exclusions_by_cost, scatter_sheets
+from .scatter import Cost, exclusions_by_cost
 from .style import SMALL
 from .ticks import length_name
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
@@ -25,14 +28,6 @@ def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     known = [_fit(record)[0] is not None for record in records]
     return exclusions_by_cost(records, known, "without a growth exponent from a profile")
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task: score over the growth exponent of the training time.
-
-    The labels of the axes contain the length of the score and the range of lengths of the exponent.
-    """
-    yield from scatter_sheets(data, COST, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
@@ -58,3 +53,4 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 COST = Cost("time_exponent", "time_low", "time_high", less_is_better=True, panel=PANEL, decorate=_decorate)
+draw = COST.draw

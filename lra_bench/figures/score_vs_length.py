@@ -1,19 +1,22 @@
-"""Score over the length that a system is trained and tested at."""
+"""Score over the length that a system is trained and tested at.
+
+Each point is a separate training, tested at its own length. The dashed line is the strongest floor. Points at which no
+seed exceeds it are grey.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_entry
+from .curves import Curves
 from .extrapolation import averaged, decorate_lengths, scored_points
-from .intervals import score_bars
-from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, panel_title, units
+from .legend import floor_entry, floor_notes, score_bars
+from .variants import IDENTITY, PANEL, SHEET, panel_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,14 +54,6 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return data[several].sort_values([*SHEET, *PANEL, *IDENTITY, "length"]).reset_index(drop=True)
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task with one line per variant; each point is a separate training, tested at its own length.
-
-    Bars and floors are drawn as in ``extrapolation``, where one trained model is tested at many lengths.
-    """
-    yield from curve_sheets(data, KIND, width)
-
-
 def _has_training_length(record: Record) -> bool:
     return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
 
@@ -86,7 +81,8 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = Curves(
-    panel=PANEL, x="length", y="score", low="low", high="high", bars=True, aside=0.06, title=panel_title,
-    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+    panel=PANEL, x="length", y="score", bars=True, aside=0.06, title=panel_title,
+    decorate=_decorate, columns=2,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes,
 )  # fmt: skip
+draw = KIND.draw

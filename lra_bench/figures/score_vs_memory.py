@@ -1,19 +1,21 @@
-"""Bits per character over the memory length of language models with memory, and the state that the memory needs."""
+"""Bits per character over the memory length of language models with memory, and the state that the memory needs.
+
+The state is the bytes that the model passes on per document. Lines are means over seeds, bands the range of the seeds,
+and the dashed line is the strongest floor. A length of 0 is drawn at 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, limits
-from .intervals import seed_band
-from .layout import Sheet
-from .legend import Entry
+from .curves import Curves, limits
+from .legend import draw_floor, floor_entry, floor_notes, seed_band
 from .style import SMALL
 from .ticks import logarithmic
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, extent, floor_of, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,31 +29,26 @@ def exclusions(records: Sequence[Record]) -> list[str]:
     return ["" if record.status == "ok" and record.memory else "without scores by memory length" for record in records]
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw two panels per task, with one line per variant, over the memory length in testing.
-
-    One panel has the bits per character: the mean over seeds, with a band from the lowest to the highest value of a
-    seed. The other has the bytes that the model passes on per document. A length of 0 is drawn at 1.
-    """
-    yield from curve_sheets(data, KIND, width)
-
-
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, memory length and quantity (``bits per character`` or ``state bytes``)."""
     import pandas as pd
 
     points = [
-        [{"trained_length": memory["trained_length"], **point} for point in memory["points"]]
+        [{"trained_length": memory["trained_length"], **floor_of(record), **point} for point in memory["points"]]
         for record in records
         if (memory := record.memory) is not None
     ]
-    groups = placed(records, points).groupby(
-        [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"], dropna=False
+    groups = (
+        placed(records, points)
+        .astype({"floor": float})
+        .groupby([*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"], dropna=False)
     )
     parts = [
         groups.agg(
             seeds=("seed", "nunique"),
             n=("n", "sum"),
+            floor=("floor", "mean"),
+            floor_name=("floor_name", "first"),
             value=(column, "mean"),
             low=(column, "min"),
             high=(column, "max"),
@@ -61,7 +58,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         for quantity, column in (("bits per character", "score"), ("state bytes", "state_bytes"))
     ]
     data = pd.concat(parts, ignore_index=True)
-    return data.assign(drawn_length=data["memory_length"].clip(lower=1))
+    floor = data["floor"].where(data["quantity"] == "bits per character")
+    return data.assign(drawn_length=data["memory_length"].clip(lower=1), floor=floor)
 
 
 def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
@@ -79,16 +77,14 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
         ax.set_ylim(low / 1.3, high * 1.3)
         logarithmic(ax, "y")
         return
-    limits(ax, *extent(rows, "low", "high"))
+    draw_floor(ax, rows, 1.0)
+    limits(ax, *extent(rows, "low", "high", "floor"))
     ax.set_ylabel(units("bits_per_character")[1])
 
 
-def _legend(rows: pd.DataFrame) -> list[Entry]:
-    return seed_band(rows)
-
-
 KIND = Curves(
-    panel=[*PANEL, "quantity"], x="drawn_length", y="value", low="low", high="high", bars=False, title=_title,
-    decorate=_decorate, scale=lambda rows: 1.0, columns=2, less_is_better=lambda rows: [True] * len(rows),
-    legend=_legend,
+    panel=[*PANEL, "quantity"], x="drawn_length", y="value", bars=False, title=_title,
+    decorate=_decorate, columns=2,
+    legend=lambda rows: [*floor_entry(rows), *seed_band(rows)], notes=floor_notes,
 )  # fmt: skip
+draw = KIND.draw

@@ -1,21 +1,25 @@
-"""Test score of each slice: examples or targets of one length, depth, distance or other property."""
+"""Test score of each slice: examples or targets of one length, depth, distance or other property.
+
+The dashed line is the strongest floor of each slice. Points at which no seed exceeds it are grey. Points are joined by
+lines if slices are numbers.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import Run
+from lra_bench.measurements.slices import SlicePoint
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import SlicePoint
+from lra_bench.tables.runs import Run
 
-from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .intervals import score_bars
-from .layout import Sheet
+from .curves import Curves, limits
+from .legend import floor_entry, floor_line, floor_notes, score_bars
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, extent, over_seeds, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, over_seeds, panel_title, placed, present, score_extent, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,26 +57,17 @@ def over_labels(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, 
 
 def slice_places(points: pd.DataFrame) -> pd.DataFrame:
     """Return points with the column ``place``: the place of ``slice`` among the slices of its slicing, from 0."""
-    orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(lambda found: in_order(list(found)))
+    orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(lambda found: in_order(found))
     places = {
-        (*key, name): place
-        for key, names in zip(map(_known, orders.index), orders, strict=True)
+        (*map(present, key), name): place
+        for key, names in zip(orders.index, orders, strict=True)
         for place, name in enumerate(names)
     }
     keys = points[[*SLICED, "slice"]].itertuples(index=False, name=None)
-    return points.assign(place=[places[_known(key)] for key in keys])
+    return points.assign(place=[places[*map(present, key)] for key in keys])
 
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task and slicing with one line per variant, and the strongest floor of each slice.
-
-    Bars and grey points are drawn as in ``extrapolation``, for the targets of the slice. Slicings with a single slice
-    are not drawn, because its score is the test score.
-    """
-    yield from curve_sheets(data, KIND, width)
-
-
-def in_order(names: Sequence[str]) -> list[str]:
+def in_order(names: Iterable[str]) -> list[str]:
     """Return the different labels of slices: by their first number if all have one, otherwise by first occurrence."""
     found = list(dict.fromkeys(names))
     numbers = [re.match(r"\d[\d,]*", name) for name in found]
@@ -81,9 +76,9 @@ def in_order(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _known(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a key whose missing values are equal to each other."""
-    return tuple(part if part == part else None for part in key)
+def are_numbers(rows: pd.DataFrame) -> bool:
+    """Return whether the labels of all slices begin with a number, so that lines between them have a meaning."""
+    return bool(rows["slice"].str.match(r"\d").all())
 
 
 def _points(record: Record) -> list[SlicePoint]:
@@ -117,7 +112,7 @@ def decorate(ax: Axes, rows: pd.DataFrame) -> None:
     ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
     label_slices(ax, rows.drop_duplicates("place").sort_values("place")["slice"].tolist())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
+    limits(ax, *(factor * end for end in score_extent(rows)))
     ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
     ax.set_ylabel(name)
 
@@ -126,22 +121,15 @@ def label_slices(ax: Axes, names: Sequence[str]) -> None:
     """Set the x axis with labels below as many slices as have room, in a smaller font if necessary."""
     ax.set_xlim(-0.5, len(names) - 0.5)
     room = ax.bbox.width / ax.figure.dpi / len(names)
-
-    def every(points: float) -> int:
-        return next(
-            step
-            for step in range(1, len(names) + 1)
-            if max(text_inches(name, points) for name in names[::step]) + GAP_INCHES <= step * room
-            or step == len(names)
-        )
-
-    points = SMALL if every(SMALL) == 1 else TINY
-    step = every(points)
+    wide = max(text_inches(name) for name in names) + GAP_INCHES
+    points = SMALL if wide <= room else TINY
+    step = math.ceil(wide * points / SMALL / room)
     ax.set_xticks(range(0, len(names), step), names[::step], fontsize=points)
 
 
 KIND = Curves(
-    panel=[*PANEL, "slicing"], x="place", y="score", low="low", high="high", bars=True, aside=0.3, linear=True,
-    title=_title, decorate=decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+    panel=[*PANEL, "slicing"], x="place", y="score", bars=True, aside=0.3, linear=True,
+    title=_title, decorate=decorate, columns=2,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes, joined=are_numbers,
 )  # fmt: skip
+draw = KIND.draw

@@ -1,17 +1,19 @@
-"""Time and peak memory of a step over length on logarithmic axes, with their growth exponents."""
+"""Time and peak memory of a step over length on logarithmic axes, with their growth exponents.
+
+Lines are medians over seeds, bars the 10th to 90th percentile of the steps. The legend states the exponents a of N^a if
+they were fitted, and the shortest length that could not be measured, with the reason.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import MODES, measured_alone
 from lra_bench.records.schema import Record
+from lra_bench.tables.runs import MODES, measured_alone
 
-from .curves import Curves, curve_sheets
-from .intervals import bar
-from .layout import Sheet
-from .legend import DOT, Entry, ended
+from .curves import Curves
+from .legend import DOT, Entry, bar, ended
 from .ticks import length_name, lengths_below, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent, placed
 
@@ -31,16 +33,6 @@ def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     reason = {False: "timed while other programs ran", True: ""}
     return [reason[measured_alone(record)] if record.speed else "without a step benchmark" for record in records]
-
-
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw panels of time and memory in training and inference for each hardware, task, protocol and batch size.
-
-    Lines are medians over seeds, bars the 10th to 90th percentile of the steps. The legend states the exponents a of
-    N^a if they were fitted, and the shortest length that could not be measured, with the reason. Machines never share a
-    sheet.
-    """
-    yield from curve_sheets(data, KIND, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
@@ -141,7 +133,8 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
 
 
 KIND = Curves(
-    panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
+    panel=("quantity", "mode"), x="length", y="value", bars=True, title=_title,
     decorate=_decorate, scale=_scale, name=_name, document=("hardware",), apart=("batch",), columns=2,
-    less_is_better=lambda rows: [True] * len(rows), legend=_legend,
+    legend=_legend,
 )  # fmt: skip
+draw = KIND.draw

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import table_axes
-from .layout import Cell, Frame, Sheet, pages
-from .legend import Entry
-from .palette import BLACK, WHITE, Look, contrast
-from .style import TINY, line_inches, text_inches
-from .variants import PANEL, heading, looks_of, over_seeds
+from .layout import Cell, Sheet, pages
+from .legend import Entry, words
+from .palette import BLACK, WHITE, contrast
+from .style import TINY, text_inches
+from .variants import PANEL, heading, in_order, looks_of, over_seeds, sheets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 ROWS_PER_PAGE = 60
 COLOURS = "cividis"
+SHOWN = (0.1, 0.5, 1.0)
+"""Skills whose colours the legend shows."""
+NARROWEST_INCHES = 0.27
+"""Minimum width of a column."""
 PALE = "#eeeeee"
 MUTED = "#666666"
 """Colour of scores at the floor, with a contrast of more than 4.5 to ``PALE``."""
@@ -39,17 +43,49 @@ class Kind:
         title: Returns the heading of a column from its rows and those of the sheet, with line breaks.
         legend: Returns the entries of the legend, without that of the statuses.
         column_inches: Maximum width of a column.
-        top: The skill with the lightest colour, by default the largest one of the sheet.
         sort_tasks: Whether columns are in alphabetical order, or in that of the rows.
     """
 
     text: Callable[[Mapping[Any, Any]], str]
     order: Callable[[pd.DataFrame], list[tuple[str, str]]]
     title: Callable[[pd.DataFrame, pd.DataFrame], str]
-    legend: Callable[[pd.DataFrame, float], list[Entry]]
+    legend: Callable[[pd.DataFrame], list[Entry]]
     column_inches: float
-    top: float | None = None
     sort_tasks: bool = True
+
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        """Yield one sheet per protocol and section; tasks and rows that do not fit are in further panels."""
+        for parts, rows in sheets(data):
+            tasks = [group for _, group in rows.groupby(PANEL, dropna=False, sort=self.sort_tasks)]
+            keys = in_order(rows) if "model_order" in rows else self.order(rows)
+            room = 0.4 * width
+            widest = max(text_inches(table_axes.wrapped(label, room), TINY) for _, label in keys)
+            inches = width - widest - table_axes.GLYPH_POINTS / 72 - 0.15
+            panels = -(-len(tasks) // int(inches / NARROWEST_INCHES))
+            most = -(-len(tasks) // panels)
+            across = min(self.column_inches, inches / most)
+            lines = [line for group in tasks for line in self.title(group, rows).split("\n")]
+            longest = max(text_inches(line, TINY) for line in lines)
+            rotated = longest > across - 0.04
+            options: dict[str, Any] = {
+                "kind": self,
+                "rows": rows,
+                "room": room,
+                "columns": inches / across,
+                "rotated": rotated,
+            }
+            cells = [
+                Cell(
+                    "",
+                    partial(_draw, tasks=tasks[start : start + most], keys=chunk, **options),
+                    height=table_axes.edges([label for _, label in chunk], room)[-1],
+                    below=longest + 0.1 if rotated else 0.36,
+                )
+                for start in range(0, len(tasks), most)
+                for chunk in table_axes.chunks(_own(keys, tasks[start : start + most]), ROWS_PER_PAGE)
+            ]
+            legend = [*self.legend(rows), *_statuses(rows)]
+            yield Sheet(parts, pages(cells, width, 1, legend, heading(parts)), rows)
 
 
 def averaged(frame: pd.DataFrame, key: list[str]) -> pd.DataFrame:
@@ -65,50 +101,20 @@ def _keys(frame: pd.DataFrame, key: list[str]) -> pd.Series:
     return frame[key].astype(str).agg("\0".join, axis=1) if len(frame) else frame["model"]
 
 
-def sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float, kind: Kind) -> Sheet:
-    """Return the figure of the rows of one sheet, which have the column ``label``."""
-    tasks = [group for _, group in rows.groupby(PANEL, dropna=False, sort=kind.sort_tasks)]
-    names = [kind.title(group, rows) for group in tasks]
-    order = kind.order(rows)
-    look_of = looks_of(rows)
-    room = table_axes.measure([label for _, label in order], 0.42 * width)
-    across = min(kind.column_inches, (width - room.left - 0.1) / len(tasks))
-    widest = [max(text_inches(line, TINY) for line in name.split("\n")) for name in names]
-    rotated = max(widest) > across - 0.04
-    below = max(widest) if rotated else line_inches(TINY) * max(name.count("\n") + 1 for name in names)
-    top = kind.top or (max(float(rows["skill"].max()), 0.01) if rows["skill"].notna().any() else 1.0)
-    cells = [
-        Cell(
-            "",
-            partial(
-                _draw, tasks=tasks, names=names, rotated=rotated, keys=chunk, rows=room, look_of=look_of, top=top,
-                columns=(width - room.left - 0.1) / across, text=kind.text,
-            ),
-            height=room.edges(chunk)[-1],
-        )
-        for chunk in table_axes.chunks(order, ROWS_PER_PAGE)
-    ]  # fmt: skip
-    frame = Frame(1, left=room.left, bottom=below + 0.08)
-    legend = [*kind.legend(rows, top), *_statuses(rows)]
-    return Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
-
-
 def _draw(
     ax: Axes,
+    kind: Kind,
+    rows: pd.DataFrame,
     tasks: Sequence[pd.DataFrame],
-    names: Sequence[str],
-    rotated: bool,
     keys: Sequence[tuple[str, str]],
-    rows: table_axes.Rows,
-    look_of: Mapping[tuple[str, str], Look],
-    top: float,
+    room: float,
     columns: float,
-    text: Callable[[Mapping[Any, Any]], str],
+    rotated: bool,
 ) -> None:
     import matplotlib
     import numpy as np
 
-    middles = table_axes.draw(ax, rows, keys, look_of)
+    middles = table_axes.draw(ax, room, keys, looks_of(rows))
     colours = np.ones((len(keys), len(tasks), 4))
     map_of = matplotlib.colormaps[COLOURS]
     place = {key: number for number, key in enumerate(keys)}
@@ -117,29 +123,36 @@ def _draw(
             row = place.get((entry["model"], entry["label"]))
             if row is None:
                 continue
-            background = _colour(entry, map_of, top)
+            background = _colour(entry, map_of)
             colours[row, column] = matplotlib.colors.to_rgba(background)
-            weight = "bold" if entry.get("best") is True else "normal"
             hexed = matplotlib.colors.to_hex(background)
             readable = max((WHITE, BLACK), key=partial(contrast, hexed))
             ax.text(
-                column, middles[entry["label"]], _text(entry, text), fontsize=TINY, ha="center", va="center_baseline",
-                weight=weight, gid="tag",
+                column, middles[entry["label"]], _text(entry, kind.text), fontsize=TINY, ha="center",
+                va="center_baseline", weight="bold" if entry.get("best") is True else "normal", gid="tag",
                 color=MUTED if entry["learned"] == 0 else readable,
             )  # fmt: skip
-    ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
+    ends = table_axes.edges([label for _, label in keys], room)
+    ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, ends, colours, edgecolors="white", linewidth=0.8)
     ax.set_xlim(-0.5, columns - 0.5)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
+    names = [kind.title(group, rows) for group in tasks]
     ax.set_xticks(range(len(tasks)), names, fontsize=TINY, rotation=90 if rotated else 0)
     ax.tick_params(axis="x", length=0)
 
 
-def _colour(entry: Mapping[Any, Any], map_of: Any, top: float) -> Any:
+def _own(keys: Sequence[tuple[str, str]], tasks: Sequence[pd.DataFrame]) -> list[tuple[str, str]]:
+    """Return the rows with a run of any of the tasks."""
+    own = {key for group in tasks for key in zip(group["model"], group["label"], strict=True)}
+    return [key for key in keys if key in own]
+
+
+def _colour(entry: Mapping[Any, Any], map_of: Any) -> Any:
     skill = entry["skill"]
     if skill is None or skill != skill:
         return "white"
-    return PALE if skill <= 0 or entry["learned"] == 0 else map_of(skill / top)
+    return PALE if skill <= 0 or entry["learned"] == 0 else map_of(min(skill, 1.0))
 
 
 def _text(entry: Mapping[Any, Any], text: Callable[[Mapping[Any, Any]], str]) -> str:
@@ -162,28 +175,16 @@ def floor_text(rows: pd.DataFrame) -> str:
     return f"\nfloor {floor.mean():.2f}" if metric == "bits_per_character" else f"\nfloor {100 * floor.mean():.1f}"
 
 
-def colour_entries(rows: pd.DataFrame, top: float, shares: Sequence[float]) -> list[Entry]:
-    """Return the entries that explain the colours, those of skill at ``shares`` of ``top``."""
-    if not rows["skill"].notna().any():
-        return []
-    in_bits = rows.loc[rows["skill"].notna(), "metric"] == "bits_per_character"
-    best = " or ".join([*(["100 % accuracy"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
-    meaning = f" (0 % at the floor, 100 % at {best})"
-    return [*floor_entries(rows), *(skill_entry(share, top, meaning) for share in shares)]
-
-
-def floor_entries(rows: pd.DataFrame) -> list[Entry]:
-    """Return the entry of the colour of cells at the floor, none if there is no such cell."""
-    at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
-    return [square(PALE, "at or below the floor (baseline without a model)")] if at_floor else []
-
-
-def skill_entry(share: float, top: float, meaning: str = "") -> Entry:
-    """Return the entry of the colour of skill at ``share`` of ``top``."""
+def colour_entries(rows: pd.DataFrame) -> list[Entry]:
+    """Return the entries that explain the colours of cells."""
     import matplotlib
 
-    colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
-    return square(colour, f"skill {_percent(share * top)}{meaning}")
+    at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
+    entries = [square(PALE, "at or below the floor (baseline without a model)")] if at_floor else []
+    if rows["skill"].notna().any():
+        map_of = matplotlib.colormaps[COLOURS]
+        entries += [square(matplotlib.colors.to_hex(map_of(share)), f"skill {100 * share:g} %") for share in SHOWN]
+    return entries
 
 
 def levels_entries(rows: pd.DataFrame) -> list[Entry]:
@@ -199,18 +200,7 @@ def _statuses(rows: pd.DataFrame) -> list[Entry]:
     return [words(abbreviations)] if abbreviations else []
 
 
-def _percent(share: float) -> str:
-    """Format a fraction in percent with two significant digits, without an exponent."""
-    percent = 100 * share
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
-
-
 def square(colour: str, label: str) -> Entry:
     """Return the entry of a colour."""
     edge = {"markeredgecolor": "#bbbbbb", "markeredgewidth": 0.5, "markersize": 6}
     return Entry(label, {"linestyle": "none", "marker": "s", "color": colour, **edge})
-
-
-def words(label: str) -> Entry:
-    """Return an entry without a colour."""
-    return Entry(label, {"linestyle": "none"})

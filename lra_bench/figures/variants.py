@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.claims import Key, Place, place_name, rankings, tie_letters
-from lra_bench.leaderboard.column import values
-from lra_bench.leaderboard.columns import of_runs
-from lra_bench.leaderboard.runs import Run, missing_data, section_of
-from lra_bench.records.schema import Record
+from lra_bench.records.schema import Record, variant_name
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
+from lra_bench.tables.claims import Key, Place, place_name, rankings, tie_letters
+from lra_bench.tables.column import values
+from lra_bench.tables.columns import of_runs
+from lra_bench.tables.runs import Run, missing_data, section_of
 
 from .palette import Look, family_order, looks
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
-IDENTITY = ["model", "family", "variant", "modified", "hash", "hardware", "reference"]
+IDENTITY = ["model", "family", "name", "variant", "modified", "hash", "hardware", "reference"]
 SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill", "clears_floor")
 NAMED = 2  # with more modified keys than this, a label contains their number only
 MARK = " (reference)"
@@ -38,6 +38,9 @@ def identity(record: Record) -> dict[str, Any]:
         "data_lacks": missing_data(record),
         "model": record.key.model,
         "family": (record.capability or {}).get("family", "other"),
+        "name": variant_name(
+            record.variant["label"] or record.key.model, record.variant["differences"], record.variant["position"]
+        ),
         "variant": record.variant_name,
         "modified": ", ".join(record.protocol_modified),
         "hash": record.key.hash,
@@ -45,6 +48,11 @@ def identity(record: Record) -> dict[str, Any]:
         "reference": record.reference,
         "seed": record.key.seed,
     }
+
+
+def floor_of(record: Record) -> dict[str, Any]:
+    """Return the columns of the strongest floor of a record, None if there is none."""
+    return dict(zip(("floor_name", "floor"), record.best_floor() or (None, None), strict=True))
 
 
 def places(records: Sequence[Record]) -> pd.DataFrame:
@@ -114,13 +122,17 @@ def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...],
 
 
 def labels(rows: pd.DataFrame) -> pd.Series:
-    """Return a label for each row: the variant, its modified keys, and ``(reference)`` for rows of a reference board.
+    """Return a label for each row: the name with the model's label, and the modified keys.
 
-    If two rows of a task have the same label, the hardware is added in every panel, and the hash, which is specific to
-    a task, in that panel only.
+    Rows of a reference board are marked if there are also others. If two models share a label, their keys are used. If
+    two rows of a task have the same label, the hardware is added in every panel, and the hash, which is specific to a
+    task, in that panel only.
     """
-    names = rows["variant"] + rows["modified"].map(_changed)
-    names += rows["reference"].map(lambda board: MARK if board else "")
+    names = rows["name"]
+    names = rows["variant"].where(names.isin(set(names[_several(rows, names, "model")])), names)
+    names += rows["modified"].map(_changed)
+    if not rows["reference"].astype(bool).all():
+        names += rows["reference"].map(lambda board: MARK if board else "")
     ambiguous = set(names[_several(rows, names, "hardware")])
     names = names.where(~names.isin(ambiguous), names + " @ " + rows["hardware"])
     return names.where(~_several(rows, names, "hash"), names + " #" + rows["hash"])
@@ -133,7 +145,7 @@ def _changed(keys: str) -> str:
 
 
 def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
-    return rows.assign(name=names).groupby([*PANEL, "name"], dropna=False)[column].transform("nunique") > 1
+    return rows.assign(label=names).groupby([*PANEL, "label"], dropna=False)[column].transform("nunique") > 1
 
 
 def over_seeds(points: pd.DataFrame, by: list[str], first: Sequence[str] = ()) -> pd.DataFrame:
@@ -168,10 +180,9 @@ def over_seeds(points: pd.DataFrame, by: list[str], first: Sequence[str] = ()) -
         ],
         axis=1,
     )
-    data = {name: frame[name].tolist() for name in ("score", "low", "high", "metric")}
-    clears = frame["clears_floor"].tolist() if "clears_floor" in frame else [None] * len(frame)
-    floors = frame["floor"].tolist() if "floor" in frame else [None] * len(frame)
-    summaries = [_summary(data, clears, floors, list(map(int, found))) for found in groups.indices.values()]
+    known = [name for name in ("score", "low", "high", "metric", "clears_floor", "floor") if name in frame]
+    seeds = [{name: present(row[name]) for name in known} for row in frame[known].to_dict("records")]
+    summaries = [_summary([seeds[place] for place in places]) for places in groups.indices.values()]
     rows = rows.assign(**{name: [summary[name] for summary in summaries] for name in SUMMARY})
     return rows.astype({"low": float, "high": float}).reset_index()
 
@@ -179,45 +190,34 @@ def over_seeds(points: pd.DataFrame, by: list[str], first: Sequence[str] = ()) -
 SUMMARY = ("low", "high", "seeds", "interval", "seed_scores", "learned", "two_levels", "clears_floor")
 
 
-def _summary(
-    data: Mapping[str, list[Any]], clears: Sequence[Any], floors: Sequence[Any], places: Sequence[int]
-) -> dict[str, Any]:
-    """Return the columns ``SUMMARY`` of the seeds at the indices ``places``."""
-    scored = [place for place in places if _is_known(data["score"][place])]
+def _summary(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the columns ``SUMMARY`` of the seeds of a row."""
+    scored = [seed for seed in seeds if seed["score"] is not None]
     if not scored:
         unknown = dict.fromkeys(SUMMARY)
         return {**unknown, "seeds": 0, "interval": "examples", "seed_scores": "", "two_levels": False}
-    seeds = [
-        SeedScore(
-            score=data["score"][place],
-            low=data["low"][place] if _is_known(data["low"][place]) else None,
-            high=data["high"][place] if _is_known(data["high"][place]) else None,
-            clears_floor=bool(clears[place]) if _is_known(clears[place]) else None,
-        )
-        for place in scored
-    ]
-    known = [floors[place] for place in scored if _is_known(floors[place])]
-    higher = data["metric"][scored[0]] != "bits_per_character"
-    found = summarise_seeds(seeds, higher, sum(known) / len(known) if known else None)
+    floors = [seed["floor"] for seed in scored if seed.get("floor") is not None]
+    found = summarise_seeds(
+        [SeedScore(seed["score"], seed["low"], seed["high"], seed.get("clears_floor")) for seed in scored],
+        scored[0]["metric"] != "bits_per_character",
+        sum(floors) / len(floors) if floors else None,
+    )
     return {
-        "low": found.low,
-        "high": found.high,
-        "seeds": len(seeds),
-        "interval": "examples" if len(seeds) == 1 else "seeds" if found.low is not None else "each",
-        "seed_scores": " ".join(f"{seed.score:.6g}" for seed in seeds),
-        "learned": found.learned,
-        "two_levels": found.two_levels,
-        "clears_floor": found.clears_floor,
+        **{name: getattr(found, name) for name in ("low", "high", "learned", "two_levels", "clears_floor")},
+        "seeds": len(scored),
+        "interval": "examples" if len(scored) == 1 else "seeds" if found.low is not None else "each",
+        "seed_scores": " ".join(f"{seed['score']:.6g}" for seed in scored),
     }
 
 
-def _is_known(value: Any) -> bool:
-    return value is not None and value == value
+def present(value: Any) -> Any:
+    """Return a value, None if it is missing."""
+    return None if value is None or value != value else value
 
 
 def at_floor(rows: pd.DataFrame) -> pd.Series:
     """Return for each row whether no seed exceeds the floor; False if unknown."""
-    return rows["learned"].map(lambda learned: _is_known(learned) and learned == 0).astype(bool)
+    return rows["learned"].eq(0).astype(bool)
 
 
 def seed_values(row: Mapping[Any, Any]) -> list[float]:
@@ -231,16 +231,17 @@ def looks_of(rows: pd.DataFrame) -> dict[tuple[str, str], Look]:
 
 
 def in_order(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return the (model, label) pairs of ``rows`` in the order of legends: by family, that of the reference first."""
-    found = rows[["family", "model", "label"]].drop_duplicates().itertuples(index=False, name=None)
-    return [(model, label) for _, model, label in sorted(found, key=lambda each: (family_order(each[0]), *each))]
+    """Return the (model, label) pairs in the order of legends: the user's, or by family from the reference's on."""
+    rows = rows if "model_order" in rows else rows.assign(model_order=0)
+    found = rows[["model_order", "family", "model", "label"]].drop_duplicates().itertuples(index=False, name=None)
+    return [each[2:] for each in sorted(found, key=lambda each: (each[0], family_order(each[1]), *each[1:]))]
 
 
 def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     """Return the title of a panel: the task, its version if the sheet has several, and a mark for incomplete data."""
     first = rows.iloc[0]
     version = f" v{first['version']}" if sheet.loc[sheet["task"] == first["task"], "version"].nunique() > 1 else ""
-    return f"{first['task']}{version}{' (incomplete data)' if first['data_lacks'] else ''}"
+    return f"{first['task'].replace('_', ' ')}{version}{' (incomplete data)' if first['data_lacks'] else ''}"
 
 
 def heading(parts: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
 from lra_bench.config.hashing import covered, digest, earlier_revisions
+from lra_bench.config.import_path import importable
 from lra_bench.config.origins import Origins, differing, explained, origins
 from lra_bench.config.protocols import one_line
 from lra_bench.config.schema import CellConfig
@@ -40,10 +41,26 @@ class Side:
         if "=" not in named:
             record = store.load(find_path(named, results, reference))
             return cls(from_dict(record.config), record.command)
-        overrides = [word for word in shlex.split(named) if "=" in word and not word.startswith("-")]
+        try:
+            words = shlex.split(named)
+        except ValueError as error:
+            raise UserError(f"{named}: cannot be read as overrides ({error}); correct the quotes") from error
+        overrides = [word for word in words if "=" in word and not word.startswith("-")]
         with configuration.hydra_context():
             made = configuration.compose(overrides, config_dir)
         return cls(made.config, named, origins(overrides, config_dir))
+
+
+def differences_of(
+    first: str, second: str | None, results: Path, reference: Path | None, config_dir: Path | None
+) -> list[dict[str, str]]:
+    """Return the ``differences`` of two cells, each given as a record or as overrides (``Side.of``).
+
+    Without ``second``, the cell that the command of the first one names today is the other side.
+    """
+    with importable(config_dir):
+        side = Side.of(first, results, reference, config_dir)
+        return differences(side, Side.of(second or side.command, results, reference, config_dir))
 
 
 def differences(first: Side, second: Side) -> list[dict[str, str]]:
@@ -72,7 +89,7 @@ def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-*/seed{key.seed}.json"
     nearest: dict[str, tuple[Any, Any]] | None = None
     older: Record
-    for path in (results / store.RUNS).glob(pattern):
+    for path in store.paths(results, pattern):
         try:
             record = store.load(path)
             if record.key.protocol != key.protocol or record.key.hash == key.hash:

@@ -68,8 +68,8 @@ def on_boards(cell: Cell, reference: Path | None) -> Estimate | None:
     if not key.hardware.startswith("cpu"):
         return None
     for board, folder in boards(reference):
-        paths = (folder / store.RUNS / key.task / key.model).glob(f"cpu*/{key.protocol}-{key.hash}/seed*.json")
-        if found := [record for path in sorted(paths) if (record := _finished_at(path))]:
+        paths = store.paths(folder, f"{key.task}/{key.model}/cpu*/{key.protocol}-{key.hash}/seed*.json")
+        if found := [record for path in paths if (record := _finished_at(path))]:
             machine = found[0].key.hardware
             source = f"{len(found)} record{'s' if len(found) > 1 else ''} of the board {board}, {machine}"
             return Estimate(statistics.median(record.wall_seconds or 0.0 for record in found), source, machine)
@@ -160,7 +160,7 @@ def format_duration(seconds: float) -> str:
 
 def _finished(results: Path, task: str) -> Iterable[Record]:
     """Yield the records of a task with status ok and a duration; unreadable records are left out."""
-    for path in sorted((results / store.RUNS / task).glob("*/*/*/seed*.json")):
+    for path in store.paths(results, f"{task}/*/*/*/seed*.json"):
         if record := _finished_at(path):
             yield record
 

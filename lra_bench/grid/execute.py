@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from lra_bench.cells.cell import exit_code
-from lra_bench.cells.subprocess import WRONG_INPUT, write_placeholder_record
+from lra_bench.cells.subprocess import WRONG_INPUT, write_unmeasured_record
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
@@ -53,7 +53,7 @@ def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator
         if each.status in NOT_RUN:
             continue
         if each.status == "incompatible" and each.cell.key.hardware != UNRESOLVED:
-            yield each, write_placeholder_record(each.cell, each.attempt, results, "incompatible", each.reason)
+            yield each, write_unmeasured_record(each.cell, each.attempt, results, "incompatible", each.reason)
         else:
             yield each, None if must_run(each, rerun) or each.record is None else each.record
 

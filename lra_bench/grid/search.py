@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from lra_bench.cells.cell import Cell
-from lra_bench.cells.subprocess import WRONG_INPUT, write_placeholder_record
+from lra_bench.cells.subprocess import WRONG_INPUT, write_unmeasured_record
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
@@ -155,13 +155,13 @@ def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
         status = failed.record.status
         where = f"the trial of train.lr={failed.cell.config.train.lr:g} with seed {failed.cell.key.seed}"
         reason = f"search: {where} ended: {failed.record.reason or status}"
-    record = write_placeholder_record(cell, planned.attempt, results, status, reason)
+    record = write_unmeasured_record(cell, planned.attempt, results, status, reason)
     return planned, record, 0 if status == "incompatible" else 1
 
 
 def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
     """Print a line if other seeds of the cell were trained at another rate, because their trials were run again."""
-    for path in sorted((results / store.RUNS / cell.key.folder()).glob("seed*.json")):
+    for path in store.paths(results, f"{cell.key.folder()}/seed*.json"):
         try:
             record = store.load(path)
         except UserError:

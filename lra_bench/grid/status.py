@@ -73,6 +73,12 @@ class Planned:
         return self.status != "to run" and rerun != "failed"
 
 
+def check_rerun(rerun: str) -> None:
+    """Raise ``UserError`` if ``rerun`` is not one of ``RERUN``."""
+    if rerun not in RERUN:
+        raise UserError(f"--rerun {rerun}: choose {', '.join(RERUN)}")
+
+
 def must_run(planned: Planned, rerun: str) -> bool:
     """Return whether a cell must run, given the value of ``--rerun``."""
     return planned.status == "to run" or planned.status in RERUN[rerun]
@@ -101,7 +107,7 @@ def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | Non
     Records with a hash of another version are of other cells.
     """
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
-    found = [store.load(path) for path in sorted((results / store.RUNS).glob(pattern))]
+    found = [store.load(path) for path in store.paths(results, pattern)]
     current = [record for record in found if record.hash_version == HASH_VERSION]
     same = [record for record in current if place_of(record.config) == list(place)]
     return max(same, key=store.precedence, default=None)
@@ -113,7 +119,7 @@ def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:
     for each in planned:
         key = each.cell.key
         task, model, _, folder, seed = key.file("json").parts
-        same = (results / store.RUNS).glob(f"{task}/{model}/*/{folder}/{seed}") if must_run(each, rerun) else ()
+        same = store.paths(results, f"{task}/{model}/*/{folder}/{seed}") if must_run(each, rerun) else ()
         others = {path.parts[-3] for path in same} - {key.hardware}
         if other := next((name for name in others if THREADS.sub("", name) == THREADS.sub("", key.hardware)), None):
             repeated, hardware = repeated + 1, other
@@ -168,7 +174,7 @@ def incompatible(config: CellConfig, spec: TaskSpec) -> str | None:
         return refuses_network(config)
     nodes = [config.model["mixer"], *filter(None, [config.backbone.hybrid.mixer])]
     reasons = (
-        mixer_capability(target).refuses_direction(spec, config.backbone.causal, target.rpartition(".")[2])
-        for target in (str(node.get("_target_")) for node in nodes)
+        mixer_capability(node).refuses_direction(spec, config.backbone.causal, str(node["_target_"]).rpartition(".")[2])
+        for node in nodes
     )
     return next(filter(None, reasons), None)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.figures import extrapolation, speed_vs_length
 from lra_bench.figures.legend import ended
 from lra_bench.figures.variants import units
-from lra_bench.leaderboard.claims import REFERENCE
-from lra_bench.leaderboard.formatting import readable
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
+from lra_bench.tables.claims import REFERENCE
+from lra_bench.tables.formatting import readable
 
 if TYPE_CHECKING:
     import pandas as pd

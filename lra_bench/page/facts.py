@@ -10,42 +10,35 @@ from typing import Any
 
 import yaml
 
-from lra_bench.leaderboard.describe import number, pairs_by_label, restricted, search_facts, take_off, without_take_off
-from lra_bench.leaderboard.formatting import readable, score
-from lra_bench.leaderboard.runs import missing_data, repeated_data
+from lra_bench.config.measurements import measurements
+from lra_bench.measurement import merged
+from lra_bench.measurements.restriction import Restricted
 from lra_bench.records.schema import STATUSES, Record
-from lra_bench.records.sections import SlicePoint
+from lra_bench.tables.formatting import readable, score
+from lra_bench.tables.runs import missing_data, repeated_data
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The YAML dumper. The C implementation, if PyYAML includes it, is ten times as fast."""
 
 Facts = list[tuple[str, str]]
-PARTS = ("body_active", "body", "embeddings", "positions", "head", "total")
-GROWTH = {"time": "time", "memory": "peak memory"}
 
 
 def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     """Yield titled lists of facts about the seeds of one cell; values that differ are shown as a range or a list."""
     last = records[-1]
     yield "Score", list(_scores(records))
-    yield "Score by slice", list(_slices(records))
-    yield "Minimal pairs", list(_pairs(records))
-    of_training = [without_take_off(record.training or {}) | {"take-off": take_off(record)} for record in records]
-    yield "Training", _merged(of_training)
-    if searches := [dict(search_facts(record.search)) for record in records if record.search is not None]:
-        yield "Search of the learning rate", _merged(searches)
-    yield (
-        "Parameters",
-        [(readable(name), number(dict(last.parameters)[name])) for name in PARTS] if last.parameters else [],
-    )
-    yield "Growth and cost", list(_costs(records))
+    for measurement in measurements().values():
+        sections = [found for record in records if (found := record.measured_by(measurement)) is not None]
+        if measurement.title and sections:
+            yield measurement.title, list(measurement.facts_of_seeds(sections))
     yield "Data", _data(last)
-    yield "Code", _merged([record.code_facts for record in records])
-    yield "Machine", _merged([record.environment["hardware"] for record in records])
-    yield "Software", _merged([record.environment["software"] for record in records])
+    yield "Code", merged([record.code_facts for record in records])
+    yield "Machine", merged([record.environment["hardware"] for record in records])
+    yield "Software", merged([record.environment["software"] for record in records])
+    restrictions = (dict(Restricted.facts(each.restriction)) if each.restriction else {} for each in records)
     yield (
         "System",
-        _merged([(record.capability or {}) | {"attention": restricted(record)} for record in records]),
+        merged([{**(each.capability or {}), **own} for each, own in zip(records, restrictions, strict=True)]),
     )
 
 
@@ -117,41 +110,6 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         yield "modified", ", ".join(done.protocol_modified)
 
 
-def _slices(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """Yield the mean score over seeds of each slice, with the floor of one of them."""
-    of_slice: dict[tuple[str, str], list[SlicePoint]] = {}
-    for point in (point for record in records for point in record.slices):
-        of_slice.setdefault((point["slicing"], point["label"]), []).append(point)
-    for (slicing, label), points in of_slice.items():
-        mean = sum(point["score"] for point in points) / len(points)
-        floor = points[-1]["floor"]
-        compared = "" if floor is None else f", floor {score(floor, 'accuracy')}"
-        yield f"{readable(slicing)} {label}", f"{score(mean, 'accuracy')}{compared}, {points[-1]['n']:,} targets"
-
-
-def _pairs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """Yield the mean score over seeds on the minimal pairs of each label and on all of them."""
-    for found in zip(*(pairs_by_label(each.minimal_pairs) for each in records if each.minimal_pairs), strict=False):
-        mean = sum(point["score"] for _, point in found) / len(found)
-        name, point = found[-1]
-        yield name, f"both right in {score(mean, 'accuracy')} of {point['n']:,} pairs"
-
-
-def _costs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    for mode in ("train", "inference"):
-        for quantity, text in GROWTH.items():
-            slopes = [dict(record.growth[mode]) for record in records if mode in record.growth]
-            slope = next((each for each in slopes if each[f"{quantity}_exponent"] is not None), None)
-            if slope:
-                low, high = slope[f"{quantity}_low"], slope[f"{quantity}_high"]
-                interval = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
-                yield f"{text} of a step, {mode}", f"~ length^{slope[f'{quantity}_exponent']:.2f}{interval}"
-    last = records[-1]
-    for name, value in {**(last.flops or {}), **(last.energy or {})}.items():
-        if value not in (None, [], ""):
-            yield f"{'FLOPs ' if name.startswith('per_token') else ''}{readable(name)}", _spelled(value)
-
-
 def _data(record: Record) -> Facts:
     if record.data is None:
         return []
@@ -165,28 +123,3 @@ def _data(record: Record) -> Facts:
         *([("missing", missing_data(record))] if missing_data(record) else []),
         *([("repeated", repeated_data(record))] if repeated_data(record) else []),
     ]
-
-
-def _merged(values: Sequence[Mapping[str, Any]]) -> Facts:
-    """Combine the facts of several seeds: the common value, the range of numbers, or all values."""
-    names = dict.fromkeys(name for each in values for name in each)
-    found = ((readable(name), _together([each.get(name) for each in values])) for name in names)
-    return [(name, text) for name, text in found if text]
-
-
-def _together(values: Iterable[Any]) -> str:
-    known = [value for value in values if value not in (None, "", [], {})]
-    texts = list(dict.fromkeys(map(_spelled, known)))
-    if len(texts) > 1 and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return f"{_spelled(min(known))} to {_spelled(max(known))}"
-    return " / ".join(texts)
-
-
-def _spelled(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_spelled(each)}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_spelled, value))
-    return number(value)

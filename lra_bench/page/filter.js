@@ -1,5 +1,5 @@
 // The view is determined by one state, which is stored in the fragment of the URL, so that views can be linked.
-const INITIAL = { track: "", task: "", hardware: "", family: "", q: "", sort: "", open: "" };
+const INITIAL = { track: document.querySelector("select[name=track]").value, task: "", hardware: "", family: "", q: "", sort: "", open: "" };
 
 const readState = () => {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -51,7 +51,7 @@ const filterTracks = (state) => {
   const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
   let shown = 0;
   for (const track of all("section.track")) {
-    const inTrack = !state.track || track.dataset.track === state.track;
+    const inTrack = state.track === "all" || track.dataset.track === state.track;
     let boards = 0;
     for (const board of all(".board", track)) {
       const rows = filterBoard(board, state, words);

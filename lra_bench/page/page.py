@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
-from lra_bench.leaderboard.cell import EMPTY
-from lra_bench.leaderboard.column import Shown
-from lra_bench.leaderboard.export import NO_RECORDS
-from lra_bench.leaderboard.formatting import readable, rows_of
-from lra_bench.leaderboard.layouts import LAYOUTS
-from lra_bench.leaderboard.overview import task_labels
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.runtime.files import replacing, why
+from lra_bench.tables.cell import EMPTY
+from lra_bench.tables.column import Shown
+from lra_bench.tables.export import NO_RECORDS
+from lra_bench.tables.formatting import readable, rows_of
+from lra_bench.tables.layouts import LAYOUTS
+from lra_bench.tables.overview import task_labels
+from lra_bench.tables.summary import default_protocol
 
 from . import colours
+from .answers import answers
 from .details import details
 from .published import TRACK, published_tables
 from .rows import Places, Table
@@ -55,8 +57,9 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
     looks = colours.model_classes(families)
     board = frames["long"]
     places = Places(board, families, looks)
+    default = default_protocol(records) if records else TRACK
     tracks = [
-        *_tracks(records, frames, places),
+        *sorted(_tracks(records, frames, places), key=lambda track: track.id != default),
         Track(TRACK, LAYOUTS["published"].title, published_tables(frames["published"])),
     ]
     sources = {name: _text(name) for name in ("page.html.j2", "page.css", *SCRIPTS)}
@@ -73,6 +76,8 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
         script_hash=_hash(script),
         icon=base64.b64encode(_text("icon.svg").encode()).decode(),
         tracks=tracks,
+        default=default,
+        answers=answers(board, default, places) if records else [],
         measured=[track for track in tracks if track.id != TRACK],
         choices={
             "track": [(track.id, track.title) for track in tracks],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lra_bench.leaderboard.cell import Cell, word
-from lra_bench.leaderboard.column import Column, Context, Shown
-from lra_bench.leaderboard.formatting import Section
-from lra_bench.leaderboard.published_table import published_sections
+from lra_bench.measurement import Column, Display
+from lra_bench.tables.cell import Cell, word
+from lra_bench.tables.column import Context, Shown
+from lra_bench.tables.formatting import Section
+from lra_bench.tables.published_table import published_sections
 
 from .rows import Body, Row, Table, digest
 
@@ -35,7 +36,7 @@ def published_tables(frame: pd.DataFrame) -> list[Table]:
 def _table(place: int, section: Section) -> Table:
     names = [str(name) for name in section.table.columns if name != "model"]
     first = Column(
-        name="variant", help="name of the model in the source", heading="model", kind="text", first="ascending"
+        name="variant", help="name of the model in the source", display=Display("model", kind="text", first="ascending")
     )
     columns = [Shown(column, Context()) for column in (first, *map(_column, names))]
     rows = [
@@ -51,8 +52,10 @@ def _table(place: int, section: Section) -> Table:
 
 def _column(name: str) -> Column:
     if name in WORDS:
-        return Column(name=name, help=HELP.get(name, name), heading=name, kind="text", first="ascending")
-    return Column(name=name, help=HELP.get(name, f"score on {name}, as printed"), heading=name.replace("_", " "))
+        return Column(name=name, help=HELP.get(name, name), display=Display(name, kind="text", first="ascending"))
+    return Column(
+        name=name, help=HELP.get(name, f"score on {name}, as printed"), display=Display(name.replace("_", " "))
+    )
 
 
 def _cell(name: str, shown: str) -> Cell:

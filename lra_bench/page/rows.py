@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from lra_bench.leaderboard.cell import Cell
-from lra_bench.leaderboard.column import Shown
-from lra_bench.leaderboard.formatting import source
+from lra_bench.tables.cell import Cell
+from lra_bench.tables.column import Shown
+from lra_bench.tables.formatting import source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,10 +60,6 @@ class Table:
     def rows(self) -> int:
         """Return the number of rows."""
         return sum(len(body.rows) for body in self.bodies)
-
-    def machines(self) -> int:
-        """Return the number of machines on which the rows were measured."""
-        return len({row.hardware for body in self.bodies for row in body.rows if row.hardware})
 
 
 def without_empty(columns: Sequence[Shown], bodies: Sequence[Body]) -> list[Shown]:

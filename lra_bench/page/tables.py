@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard import columns as registry
-from lra_bench.leaderboard.cell import Cell, scored, word
-from lra_bench.leaderboard.column import Row as Data
-from lra_bench.leaderboard.column import Shown, shown
-from lra_bench.leaderboard.formatting import rows_of
-from lra_bench.leaderboard.overview import task_columns
-from lra_bench.leaderboard.runs import SECTIONS
-from lra_bench.leaderboard.sections import (
+from lra_bench.tables import columns as registry
+from lra_bench.tables.cell import Cell, scored, word
+from lra_bench.tables.column import Row as Data
+from lra_bench.tables.column import Shown, shown
+from lra_bench.tables.formatting import rows_of
+from lra_bench.tables.overview import task_columns
+from lra_bench.tables.runs import SECTIONS
+from lra_bench.tables.sections import (
     comparison_remark,
     floor_remark,
     long_context,
@@ -73,7 +73,9 @@ def task_table(frame: pd.DataFrame, label: str, floors: Sequence[Data], places: 
     """
     rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
     context, parts = long_context(rows)
-    columns = list(shown(registry.pick((*registry.LONG, *registry.PAGE_ONLY), registry.LONG_PAGE), context, parts))
+    columns = list(
+        shown(registry.pick((*registry.long(), *registry.PAGE_ONLY), registry.view(registry.LONG_PAGE)), context, parts)
+    )
     bodies, remarks = [], []
     for section in SECTIONS:
         if members := [row for row in rows if row["section"] == section]:

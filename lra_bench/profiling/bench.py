@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from lra_bench.config.objects import build_model
 from lra_bench.config.schema import CellConfig, Train
 from lra_bench.contracts import Batch, Finished, TaskSpec, UserError
-from lra_bench.records.sections import SpeedPoint
+from lra_bench.records.sections import Energy, SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.memory import PeakMemory, activation_bytes, gradient_bytes, peak_memory, static_bytes
 from lra_bench.training.compilation import Compilation
+from lra_bench.training.loop import after_step, forward_backward, stepped_modules
 from lra_bench.training.optimizer import Optimizer
 
 from .attention_backend import attention_backend
-from .energy import Energy, counter_of, measure_energy
+from .energy import counter_of, measure_energy, unknown_energy
 from .flops import META, ROUTES, Flops, count_flops
 from .speed_point import FIXED, entry_of
-from .steps import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
 from .timing import Step, Timing, warm_up
 
@@ -90,19 +93,15 @@ class Bench:
 
     def entry(self, mode: str, length: int, timing: Timing, peak: PeakMemory, policy: str = FIXED) -> SpeedPoint:
         """Return the speed entry of the mode that was timed last, with its memory on CUDA and without FLOPs."""
+        backend = None
+        with suppress(Exception):  # a model that cannot be traced can still be timed
+            backend = attention_backend(self.model, self.batch, self.hardware)
         return {
             **entry_of(mode, length, self.batch.size, tokens_in(self.batch), timing, peak, policy),
             "compile": self.compilation.report(),
-            "attention_backend": self.backend(),
+            "attention_backend": backend,
             **self.memory(peak),  # type: ignore[typeddict-item]
         }
-
-    def backend(self) -> str | None:
-        """Return the kernels of exact attention in the current mode, None if there are none or tracing fails."""
-        try:
-            return attention_backend(self.model, self.batch, self.hardware)
-        except Exception:  # a model that cannot be traced can still be timed
-            return None
 
     def memory(self, peak: PeakMemory) -> dict[str, int | None]:
         """Return static and activation bytes of the current mode, given its ``peak``; call it after a step."""
@@ -139,32 +138,67 @@ class Bench:
         self.optimizer = None
         self.model.zero_grad(set_to_none=True)
 
-    def energy(self) -> dict[str, Any]:
-        """Measure the energy of a training step; return the record's ``energy`` section.
-
-        The route states the source of the measurement and the tokens per step, or why there is none.
-        """
+    def energy(self) -> Energy:
+        """Measure the energy of a training step; ``route`` contains the tokens per step, or why there is none."""
         if isinstance(counter := counter_of(self.hardware.device), str):
-            return asdict(Energy(None, f"none: {counter}"))
+            return unknown_energy(counter)
         try:
             step = self.step("train")
             warm_up(step, self.hardware.device, self.hardware.compile)
             found = measure_energy(step, self.hardware.device, counter)
         except Exception as error:
-            return asdict(Energy(None, f"none: {status_of(error)[1]}"))
-        suffix = f" of training on {tokens_in(self.batch)} tokens" if found.joules_per_step is not None else ""
-        return asdict(replace(found, route=found.route + suffix))
+            return unknown_energy(status_of(error)[1])
+        if found["joules_per_step"] is not None:
+            found["route"] = f"{found['route']} of training on {tokens_in(self.batch)} tokens"
+        return found
+
+
+def train_step(run: nn.Module, batch: Batch, optimizer: Optimizer, hardware: Hardware, model: nn.Module) -> Step:
+    """Return a step that runs the forward and backward passes, clipping and the optimizer on ``batch``, with dropout.
+
+    ``run`` is ``model`` or its compiled form. Memory is passed from step to step as in a stream. The learning rate
+    stays at that of the first step; otherwise thousands of steps on one batch could drive weights and activations into
+    ranges of numbers in which CPUs are slow.
+    """
+    model.train()
+    memory: Any = None
+    count = 0
+    stepped = stepped_modules(model)
+
+    def step() -> None:
+        nonlocal memory, count
+        _, memory, statistics = forward_backward(run, batch, optimizer, hardware, memory)
+        optimizer.step(0)
+        after_step(stepped, count, statistics)
+        count += 1
+
+    return step
+
+
+def inference_step(run: nn.Module, batch: Batch, hardware: Hardware, model: nn.Module) -> Step:
+    """Return a step that runs the forward pass on ``batch`` in evaluation mode, without gradients.
+
+    ``run`` is ``model`` or its compiled form. Memory is passed from step to step.
+    """
+    model.eval()
+    memory: Any = None
+
+    def step() -> None:
+        nonlocal memory
+        with torch.inference_mode(), hardware.autocast():
+            output = run(batch) if memory is None else run(batch, memory)
+        memory = tree_map(lambda tensor: tensor, output.memory)
+
+    return step
 
 
 def step_flops(config: CellConfig, spec: TaskSpec, length: int) -> dict[str, Any]:
-    """Count the FLOPs of a step on one row of ``length`` tokens, by mode; None if they cannot be counted.
+    """Count the FLOPs of a step on one row of ``length`` tokens, by mode, None if they cannot be counted.
 
-    ``route`` states how they were counted, ``uncounted`` the operators without a formula. Raises ``UserError`` if the
-    model does not support the length.
+    ``per_token`` is as ``flops_per_token``. Raises ``UserError`` if the model does not support the length.
     """
     found = _flops_of_row(config, spec, length)
-    details = {"route": found.route, "uncounted": list(found.uncounted)}
-    return {"inference": found.forward, "train": found.training, **details}
+    return {"inference": found.forward, "train": found.training, "per_token": found.as_record()}
 
 
 def flops_per_token(config: CellConfig, spec: TaskSpec) -> dict[str, Any]:

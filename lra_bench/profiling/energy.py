@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from lra_bench.records.sections import Energy
+
 from .timing import Step
 
 ROOT = Path("/sys/class/powercap")
@@ -63,12 +65,9 @@ ENERGY_SECONDS = 10.0
 PAUSE_STEPS = 10
 
 
-@dataclass(frozen=True)
-class Energy:
-    """Joules per step, None if unknown; ``route`` states how they were measured, or why not."""
-
-    joules_per_step: float | None
-    route: str
+def unknown_energy(reason: str) -> Energy:
+    """Return the section without a measurement, with the reason."""
+    return {"joules_per_step": None, "route": f"none: {reason}"}
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,8 @@ def measure_energy(step: Step, device: torch.device, counter: Counter, seconds: 
     elapsed = time.perf_counter() - began
     joules = counter.read() - before
     if joules <= 0:
-        return Energy(None, "none: the energy counter did not increase")
-    return Energy(joules / steps, f"{counter.name} over {elapsed:.1f} s and {steps} steps")
+        return unknown_energy("the energy counter did not increase")
+    return {"joules_per_step": joules / steps, "route": f"{counter.name} over {elapsed:.1f} s and {steps} steps"}
 
 
 def counter_of(device: torch.device) -> Counter | str:

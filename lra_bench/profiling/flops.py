@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,6 +87,10 @@ def count_flops(model: nn.Module, batch: Batch, routes: Sequence[tuple[str, str]
 
 def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], bool]:
     """Return forward FLOPs, training FLOPs, uncounted operators, and whether mixers added ``extra_flops``."""
+    if batch.lengths.device.type == "meta":
+        for network in model.modules():
+            if isinstance(network, nn.LSTM | nn.GRU):
+                network.forward = partial(_products, network, network.forward)  # type: ignore[method-assign]
     with sdpa_kernel(SDPBackend.MATH), Uncounted() as uncounted:
         with _extra_flops(model.train()) as training_extra, FlopCounterMode(display=False) as training:
             _scalar(model(batch)).backward()
@@ -98,6 +103,30 @@ def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], b
         tuple(sorted(uncounted.names)),
         bool(forward_extra),
     )
+
+
+def _products(network: nn.LSTM | nn.GRU, forward: Callable[..., Any], x: Any, state: Any = None) -> Any:
+    """Compute the matrix products of a recurrent network in one operator per layer, for tensors without values.
+
+    On meta tensors torch runs hundreds of operators per token. The outputs and the final state have the right shapes.
+    Other inputs than (B, N, E), and projections, are passed to ``forward``.
+    """
+    if not (isinstance(x, Tensor) and x.dim() == 3 and network.batch_first) or network.proj_size:
+        return forward(x, state)
+    initial = state[0] if isinstance(state, tuple) else state
+    directions, final = ("", "_reverse") if network.bidirectional else ("",), list[Tensor]()
+    for layer in range(network.num_layers):
+        outputs = []
+        for direction in directions:
+            inner, recurrent = (getattr(network, f"weight_{part}_l{layer}{direction}") for part in ("ih", "hh"))
+            hidden = nn.functional.linear(x, inner)[..., : network.hidden_size]
+            first = torch.zeros_like(hidden[:, 0]).detach() if initial is None else initial[len(final)]
+            steps = [nn.functional.linear(first, recurrent)[:, None], nn.functional.linear(hidden[:, :-1], recurrent)]
+            outputs.append(hidden + torch.cat(steps, dim=1)[..., : network.hidden_size])
+            final.append(outputs[-1][:, -1])
+        x = torch.cat(outputs, dim=-1)
+    last = torch.stack(final)
+    return x, (last, last) if isinstance(network, nn.LSTM) else last
 
 
 def forward_flops(model: nn.Module, batch: Batch) -> int:

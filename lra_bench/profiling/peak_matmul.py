@@ -10,7 +10,7 @@ from lra_bench.runtime.hardware import Hardware
 
 from .timing import block, collector_off
 
-SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192, 16384)}
+SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
 SECONDS = 0.25
 ROUNDS = 5
 MIN_PRODUCTS = 3
@@ -20,7 +20,7 @@ TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def peak_matmul_flops(hardware: Hardware, seconds: float = SECONDS) -> float:
     """Measure the highest FLOPs per second of a product of two square matrices, in the precision of ``hardware``.
 
-    Of three sizes the fastest is measured in ``ROUNDS`` rounds, and the highest rate is returned, because other
+    Of several sizes the fastest is measured in ``ROUNDS`` rounds, and the highest rate is returned, because other
     processes can only lower it; each is the median over at least ``seconds`` of products. Call ``hardware.apply``
     before, which sets the number of threads and the precision of matrix products.
     """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,8 +16,7 @@ MIN_POINTS = 3
 MEMORY_FIELDS = ("peak_allocated_bytes", "peak_resident_growth_bytes")
 
 
-@dataclass(frozen=True)
-class Exponent:
+class Exponent(NamedTuple):
     """The exponent of a power law in the length, with its 95 % confidence interval."""
 
     exponent: float
@@ -70,11 +68,7 @@ def peak_bytes(entry: Mapping[str, Any]) -> int | None:
 
 def fields(quantity: str, fit: Exponent | None) -> dict[str, float | None]:
     """Return an exponent and its interval as the record's fields of ``quantity``, None without a fit."""
-    return {
-        f"{quantity}_exponent": fit.exponent if fit else None,
-        f"{quantity}_low": fit.low if fit else None,
-        f"{quantity}_high": fit.high if fit else None,
-    }
+    return {f"{quantity}_{name}": fit and getattr(fit, name) for name in Exponent._fields}
 
 
 MAX_TIME_EXPONENT = 2.5

@@ -52,14 +52,25 @@ class Timing:
     short_run: bool
 
 
-def measure(step: Step, device: torch.device, limit_seconds: float | None = None) -> Timing:
-    """Warm up ``step`` and time it.
+def measure(
+    step: Step,
+    device: torch.device,
+    limit_seconds: float | None = None,
+    compiled: bool = False,
+    seconds: float | None = None,
+) -> Timing:
+    """Warm up ``step`` and time consecutive steps.
 
-    The warm-up ends after ten steps or ``WARM_UP_SECONDS``, whichever comes first. The timing window has at least
-    twenty steps and two seconds; on a CPU, five steps suffice if one takes more than half a second. Raises ``TooSlow``
-    after the warm-up if the minimum number of steps would exceed ``limit_seconds``.
+    The timing window has at least twenty steps and ``seconds``, by default two; on a CPU, five steps suffice if one
+    takes more than half a second. Raises as ``warm_up`` does.
     """
-    return time_steps(step, device, warm_up(step, device, limit_seconds=limit_seconds), limit_seconds)
+    warm = warm_up(step, device, compiled, limit_seconds, seconds)
+    planned, durations = _planned_steps(warm.step_seconds, device, seconds), list[float]()
+    with collector_off():
+        while not _enough(durations, device, seconds=seconds):
+            durations += block(step, device, planned)
+            planned = max(1, planned // 4)
+    return summary([durations], warm)
 
 
 def warm_up(
@@ -73,6 +84,7 @@ def warm_up(
 
     At least ``first_steps(device, compiled)`` steps are run, because a first step that allocates gigabytes of memory
     takes three times as long as later ones. They end early only if the first step exceeds ``limit_seconds`` alone.
+    Raises ``TooSlow`` if timing the minimum number of steps would take more than ``limit_seconds``.
     """
     durations: list[float] = []
     seconds = seconds or WARM_UP_SECONDS[device.type]
@@ -82,32 +94,17 @@ def warm_up(
         durations += _host_block(step, device)
         if limit_seconds and len(durations) == 1 and durations[0] > limit_seconds:
             break
-    return WarmUp(sum(durations), statistics.median(durations[len(durations) // 2 :]))
+    step_seconds = statistics.median(durations[len(durations) // 2 :])
+    if limit_seconds is not None and (needed := fewest_seconds(step_seconds, device)) > limit_seconds:
+        raise TooSlow(
+            f"a step takes {step_seconds:.3g} s; timing it would take {needed:.0f} s, the limit is {limit_seconds:g} s"
+        )
+    return WarmUp(sum(durations), step_seconds)
 
 
 def first_steps(device: torch.device, compiled: bool) -> int:
     """Return the minimum number of warm-up steps: more if a step may be compiled or initialise the device."""
     return FIRST_STEPS_OF_DEVICE if compiled or device.type == "cuda" else FIRST_STEPS
-
-
-def time_steps(
-    step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None, seconds: float | None = None
-) -> Timing:
-    """Time ``step``, which is warmed up, in a window of at least ``seconds``, by default two.
-
-    Raises ``TooSlow`` if the minimum number of steps would exceed ``limit_seconds``.
-    """
-    planned = _planned_steps(warm.step_seconds, device, seconds)
-    if limit_seconds is not None and fewest_seconds(warm.step_seconds, device) > limit_seconds:
-        raise TooSlow(
-            f"a step takes {warm.step_seconds:.3g} s; timing {planned} would exceed the limit of {limit_seconds:g} s"
-        )
-    durations: list[float] = []
-    with collector_off():
-        while not _enough(durations, device, seconds=seconds):
-            durations += block(step, device, planned)
-            planned = max(1, planned // 4)
-    return summary([durations], warm)
 
 
 def alternate(

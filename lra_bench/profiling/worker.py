@@ -1,109 +1,220 @@
-"""Measure one model at one length after the other in a separate process: ``python -m lra_bench.profiling.worker``.
+"""A process that holds one model and measures it on command: ``python -m lra_bench.profiling.worker``.
 
-Reads jobs from stdin, one JSON object per line, and writes one line per result to stdout, so that results are preserved
-if the kernel kills this process because memory runs out.
+Reads a job and then commands from stdin, one JSON object per line, and writes one line per command to stdout. While it
+waits for a command it uses no CPU time, so that other workers can be timed.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
+import torch
+
 from lra_bench.config.serialization import from_dict
-from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
-from lra_bench.runtime.garbage import skip_final_collection
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory, hand_back
-from lra_bench.runtime.subprocesses import complete_import_path, end_with_parent, set_kill_preference
+from lra_bench.runtime.subprocesses import serve
 
+from .attention_backend import forced
+from .batch_search import largest_batch
 from .bench import Bench, flops_per_token, spec_of, step_flops
-from .idle_threads import wait_for_idle_threads
 from .peak_matmul import peak_matmul_flops
-from .speed_point import unmeasured
-from .timing import time_steps, warm_up
+from .speed_point import FIXED, LARGEST
+from .timing import Step, Timing, WarmUp, block, collector_off, first_steps, measure, summary, warm_up
+
+POLL_SECONDS = 0.001
+LIMIT_SECONDS = 0.5  # threads of Intel's OpenMP spin for 0.2 s by default
+LEAD_SECONDS = 0.03
+"""Steps shorter than this are preceded by a step that is not timed."""
 
 
-def results(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the speed entries of the job's modes, then the other requested results, each by the record's section."""
-    config, length, batch_size = from_dict(job["config"]), job["length"], job["batch_size"]
-    spec = spec_of(job)
-    hardware = resolve(config.hardware)
-    hardware.apply()
-    try:
-        bench = Bench.build(config, spec, length, batch_size, hardware)
-    except Exception as error:
-        for mode in job["modes"]:
-            yield {"speed": unmeasured(mode, length, batch_size, *status_of(error))}
-    else:
-        for mode in job["modes"]:
-            if job["memory_only"]:
-                yield {"memory": [mode, bench.measure_peak_memory(mode)]}
-            else:
-                yield {"speed": _entry(bench, mode, length, job["limit_seconds"], config.measure.speed_seconds)}
-        if job["energy"]:
-            yield {"energy": bench.energy()}
-        if job["step_flops"]:
-            yield {"step_flops": step_flops(config, spec, length)}
-    if job["flops"]:
-        yield {"flops": {**flops_per_token(config, spec), "ceiling_per_second": peak_matmul_flops(hardware)}}
+class TimedModel:
+    """The model of a worker; each public method is a command and returns its answer.
 
-
-def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
-    """Measure the speed entry of ``mode``; errors are reported in its status and reason.
-
-    On CUDA it contains the peak memory. Memory on a CPU requires other allocator settings and thus a separate process.
+    ``length`` is the current length, ``bench`` the benchmark of the model at that length, ``step`` the step of the
+    current mode, ``warm`` its warm-up, and ``rounds`` the seconds of each step by round.
     """
-    device = bench.hardware.device
-    try:
-        step = bench.step(mode)
-        warm = warm_up(step, device, bench.hardware.compile, limit_seconds, seconds)
-        timing = time_steps(step, device, warm, limit_seconds, seconds)
-        return bench.entry(mode, length, timing, bench.peak(step) if device.type == "cuda" else PeakMemory())
-    except Exception as error:
-        return unmeasured(mode, length, bench.batch.size, *status_of(error))
-    finally:
-        bench.release()
 
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.job, self.config, self.spec, self.length = job, from_dict(job["config"]), spec_of(job), 0
+        self.hardware = resolve(self.config.hardware)
+        self.hardware.apply()
+        self.first_batch = 1 if job["batch"] == LARGEST else job["batch"]
+        self.bench: Bench | None = None
+        self.step: Step | None = None
+        self.warm = WarmUp(0.0, 0.0)
+        self.rounds: list[list[float]] = []
 
-def prepare_process() -> None:
-    """Make this process end with its parent, and be the first that the kernel kills when memory runs out."""
-    complete_import_path()
-    end_with_parent(signal.SIGKILL)
-    set_kill_preference(1000)
+    def build(self, length: int, flops: bool) -> dict[str, Any]:
+        """Build the model for a length, in place of a previous one, and count the FLOPs of a row if requested.
 
+        Other workers may do the same at the same time; no model is timed meanwhile.
+        """
+        self.length, self.bench, self.step = length, None, None
+        self._bench(self.first_batch)
+        return {"flops": step_flops(self.config, self.spec, length) if flops else {}}
 
-def serve(answers: Callable[[IO[str]], Iterator[Any]]) -> None:
-    """Write each of ``answers(stdin)`` to stdout, as JSON lines, until stdin ends.
+    def count_flops(self, per_token: bool) -> dict[str, Any]:
+        """Count the FLOPs of a row by mode and, if ``per_token``, those of the section ``flops`` of the record."""
+        steps = step_flops(self.config, self.spec, self.length) if self.bench is not None else {}
+        return {"steps": steps, "section": flops_per_token(self.config, self.spec) if per_token else None}
 
-    Output of models is redirected to stderr, because stdout is for answers.
-    """
-    prepare_process()
-    skip_final_collection()
-    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        for answer in answers(sys.stdin):
-            print(json.dumps(answer), file=channel, flush=True)
+    def peak_matmul_flops(self) -> dict[str, Any]:
+        """Measure the matrix-product throughput of the device."""
+        return {"flops_per_second": peak_matmul_flops(self.hardware)}
 
+    def measure(self, mode: str, limit_seconds: float) -> dict[str, Any]:
+        """Warm up and time consecutive steps of a mode; return its speed entry as ``finish``."""
+        self.step, seconds = self._bench(self.first_batch).step(mode), self.config.measure.speed_seconds
+        timing = measure(self.step, self.hardware.device, limit_seconds, self.hardware.compile, seconds)
+        return self._finished(mode, FIXED, timing)
 
-def run_jobs(results: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
-    """Read jobs from stdin and answer each with its ``results``, followed by null."""
+    def warm_up(self, mode: str, limit_seconds: float) -> dict[str, Any]:
+        """Warm up the step of a mode; if the batch policy is ``largest``, find the largest batch size first."""
+        batch, stopped_by = self.job["batch"], ""
+        if batch == LARGEST:
+            found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
+            batch, stopped_by = found.size, found.stopped_by
+        self.step = self._bench(batch).step(mode)
+        self.warm = warm_up(self.step, self.hardware.device, self.hardware.compile, limit_seconds)
+        self.rounds = []
+        gc.freeze()
+        self._release_device()
+        return {**asdict(self.warm), "batch_size": batch, "stopped_by": stopped_by}
 
-    def answers(jobs: IO[str]) -> Iterator[dict[str, Any] | None]:
-        for job in jobs:
-            yield from results(json.loads(job))
+    def resume(self, mode: str, batch_size: int, step_seconds: float) -> dict[str, Any]:
+        """Prepare the step of a mode that was warmed up and timed in an earlier visit."""
+        self.step, self.warm = self._bench(batch_size).step(mode), WarmUp(0.0, step_seconds)
+        block(self.step, self.hardware.device, first_steps(self.hardware.device, self.hardware.compile))
+        gc.freeze()
+        self._release_device()
+        return {}
+
+    def time_block(self, steps: int) -> dict[str, Any]:
+        """Run one round of ``steps`` steps and return the seconds of each.
+
+        If steps are short, one step that is not timed comes first, because the caches contain data of other workers. On
+        CUDA this step is always run, because cached memory was released for the other workers.
+        """
+        assert self.step is not None
+        with collector_off():
+            if self.hardware.device.type == "cuda" or self.warm.step_seconds < LEAD_SECONDS:
+                block(self.step, self.hardware.device, 1)
+            self.rounds.append(block(self.step, self.hardware.device, steps))
+        self._release_device()
+        return {"seconds": self.rounds[-1]}
+
+    def finish(self, mode: str, policy: str) -> dict[str, Any]:
+        """Return the speed entry of the mode that was warmed up last, over all its rounds, with its memory on CUDA."""
+        return self._finished(mode, policy, summary(self.rounds, self.warm))
+
+    def release(self) -> dict[str, Any]:
+        """Release the step, optimizer and gradients of the mode measured last, and the freed memory."""
+        self.step = None
+        if self.bench is not None:
+            self.bench.release()
+        hand_back()
+        self._release_device()
+        return {}
+
+    def measure_peak_memory(self, mode: str, batch_size: int) -> dict[str, Any]:
+        """Measure the peak of resident memory, in a process whose allocator returns freed memory immediately."""
+        bench = self._bench(batch_size)
+        gc.freeze()
+        return {"memory": bench.measure_peak_memory(mode)}
+
+    def energy(self) -> dict[str, Any]:
+        """Measure the energy of a training step."""
+        return {"energy": (self.bench or self._bench(self.first_batch)).energy()}
+
+    def _finished(self, mode: str, policy: str, timing: Timing) -> dict[str, Any]:
+        """Return the speed entry of a timed mode, with its memory on CUDA, and release the mode."""
+        assert self.bench is not None and self.step is not None
+        peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else PeakMemory()
+        entry = self.bench.entry(mode, self.length, timing, peak, policy)
+        self.release()
+        return {"entry": entry}
+
+    def _bench(self, batch_size: int) -> Bench:
+        """Return the benchmark of the current length with ``batch_size``, rebuilt if the size differs."""
+        if self.bench is None or self.bench.batch.size != batch_size:
+            # Collect all garbage here, which is slow but not timed. Collections before rounds skip the objects that
+            # existed after the warm-up, which are frozen.
+            self.bench = self.step = None
+            gc.unfreeze()
             gc.collect()
-            hand_back()
-            wait_for_idle_threads()  # another process is measured next
-            yield None
+            self._release_device()
+            self.bench = Bench.build(self.config, self.spec, self.length, batch_size, self.hardware)
+        return self.bench
 
-    serve(answers)
+    def _try(self, mode: str, batch_size: int) -> tuple[int | None, float]:
+        """Return peak bytes and seconds of a step with ``batch_size`` rows."""
+        bench = self._bench(batch_size)
+        step = bench.step(mode)
+        step()
+        (seconds,) = block(step, self.hardware.device, 1)
+        peak = bench.peak(step)
+        bench.release()
+        kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
+        return next((kind for kind in kinds if kind is not None), None), seconds
+
+    def _release_device(self) -> None:
+        """Release cached memory of CUDA, or wait until the cores are idle, for the worker that is timed next."""
+        if self.hardware.device.type == "cuda":
+            torch.cuda.empty_cache()
+        else:
+            wait_for_idle_threads()
+
+
+def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
+    """Yield an answer to every command; the answer to a failed command has ``failed``: status and reason."""
+    job = json.loads(commands.readline())
+    with forced(job["attention"]):
+        model = TimedModel(job)
+        for line in commands:
+            arguments = json.loads(line)
+            command = arguments.pop("command")
+            try:
+                answer = getattr(model, command)(**arguments)
+            except Exception as error:
+                answer = {"failed": status_of(error)}
+                model.release()
+            # Outside the except block: the traceback of the error references tensors.
+            yield answer
+
+
+def wait_for_idle_threads(limit_seconds: float = LIMIT_SECONDS) -> None:
+    """Wait until no other thread of this process is running, or ``limit_seconds`` have passed.
+
+    Threads of OpenMP spin before they sleep: GNU's for 12 to 20 ms on two virtual cores, which made the first step of
+    the next process longer by that time. Returns immediately on systems without ``/proc``, that is, outside Linux.
+    """
+    end = time.monotonic() + limit_seconds
+    while _other_threads_run() and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+
+
+def _other_threads_run() -> bool:
+    """Return whether a thread of this process other than the current one is running."""
+    own = str(threading.get_native_id())
+    return any(task.name != own and _is_running(task) for task in Path("/proc/self/task").glob("*"))
+
+
+def _is_running(task: Path) -> bool:
+    """Return whether a thread, a folder of ``/proc/self/task``, is in the state running."""
+    with suppress(OSError):  # the thread has ended
+        return task.joinpath("stat").read_text().rpartition(") ")[2].startswith("R")
+    return False
 
 
 if __name__ == "__main__":
-    run_jobs(results)
+    serve(answers)

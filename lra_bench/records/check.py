@@ -14,9 +14,10 @@ from lra_bench.progress import bar
 from lra_bench.runtime.findings import Finding
 
 from .key import CellKey
+from .packed import RECORDS, digest, packed, table_file
 from .profiles import check_profiles
 from .schema import Record
-from .store import RUNS, load
+from .store import RUNS, load, read
 from .upgrades import SCHEMA_VERSION
 
 LARGE_BYTES = 64 * 2**20
@@ -30,7 +31,15 @@ def check_store(root: Path) -> Iterator[Finding]:
     """Yield the findings about a results folder: readability, paths, duplicates, missing tables, other files, sizes."""
     folder = root / RUNS
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    records, broken, versions = _load(path for path in files if re.fullmatch(r"seed\d+\.json", path.name))
+    cells: list[tuple[Path, bytes | None]] = [
+        (path, None) for path in files if re.fullmatch(r"seed\d+\.json", path.name)
+    ]
+    broken: list[str] = []
+    try:
+        cells.extend(packed(root))
+    except UserError as error:
+        broken.append(str(error))
+    records, versions = _load(cells, broken)
     kinds = ", ".join(f"version {version}: {count:,}" for version, count in sorted(versions.items()))
     yield Finding("records", f"{len(records):,} in {folder}{f' ({kinds})' if kinds else ''}")
     hashes = Counter(record.hash_version for _, record in records)
@@ -41,38 +50,51 @@ def check_store(root: Path) -> Iterator[Finding]:
         yield Finding("hashes", f"{counts}{remark}")
     yield _finding("readable", broken, "all")
     misplaced = [
-        f"{path} contains {record.key}" for path, record in records if folder / record.key.file("json") != path
+        f"{path} contains {record.key}"
+        for path, record in records
+        if path not in (folder / record.key.file("json"), root / RECORDS / record.key.file("json"))
     ]
     yield _finding("paths", misplaced, "all correct")
     yield _finding("duplicates", list(_repeated(records)), "none")
-    tables = {path.with_name(name) for path, record in records for name in record.artifacts.values()}
-    missing = [str(path) for path in sorted(tables) if not path.exists()]
-    yield _finding("curves and predictions", missing, f"all {len(tables):,} present", "missing: ")
+    tables = {table_file(record, name)[0] for _, record in records for name in record.artifacts}
+    missing = [f"{path} is missing" for path in sorted(tables) if not path.exists()]
+    changed = [
+        f"{path} differs from the digest in its name"
+        for path in sorted(tables)
+        if path.is_file() and "-" in path.stem and digest(path.read_bytes()) != path.stem.rpartition("-")[2]
+    ]
+    yield _finding("curves and predictions", missing + changed, f"all {len(tables):,} present and unchanged")
     known = {path for path, _ in records} | tables
     unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
     yield _finding("other files", unknown, "none", "not part of any record: ")
     invalid: list[str] = []
     count = check_profiles(root, invalid.append)
     yield _finding("profiles", invalid, f"{count:,} valid")
-    sizes = {path: path.stat().st_size for path in files}
+    own = {*files, *filter(Path.is_file, (root / RECORDS, *tables))}
+    sizes = {path: path.stat().st_size for path in own}
     large = [f"{path} ({size / 2**20:,.0f} MiB)" for path, size in sizes.items() if size > LARGE_BYTES]
-    yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(files):,} files", "very large: ")
+    yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(own):,} files", "very large: ")
 
 
-def _load(paths: Iterator[Path]) -> tuple[list[tuple[Path, Record]], list[str], Counter[int]]:
-    """Return the records with their paths, the errors of unreadable files, and the number per schema version."""
-    found, broken, versions = [], [], Counter[int]()
-    listed = list(paths)
-    with bar(len(listed), "Checking records") as advance:
-        for path in listed:
+def _load(
+    cells: Sequence[tuple[Path, bytes | None]], broken: list[str]
+) -> tuple[list[tuple[Path, Record]], Counter[int]]:
+    """Return the records with their paths, and their number per schema version; add the errors of others to ``broken``.
+
+    ``cells`` contains the path of each record, with the content of a packed one.
+    """
+    found, versions = [], Counter[int]()
+    with bar(len(cells), "Checking records") as advance:
+        for path, content in cells:
             try:
-                record = load(path)
-                versions[int(json.loads(path.read_bytes()).get("schema_version", SCHEMA_VERSION))] += 1
+                record = load(path) if content is None else read(content, str(path), path)
+                raw = json.loads(path.read_bytes() if content is None else content)
+                versions[int(raw.get("schema_version", SCHEMA_VERSION))] += 1
                 found.append((path, record))
             except UserError as error:
                 broken.append(str(error))
             advance(1)
-    return found, broken, versions
+    return found, versions
 
 
 def _repeated(records: Sequence[tuple[Path, Record]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Build, merge and upgrade the record's section on other lengths."""
+"""Build and merge the record's section on other lengths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .curves import skill, strongest, summaries, with_retentions
+from .curves import summaries, with_retentions
 from .points import Attempt, Extrapolation, ExtrapolationPoint, PositionBin
 
 
@@ -105,66 +105,3 @@ def section(
         "by_position": list(by_position),
         "attempts": list(attempts),
     }
-
-
-def name_length_variants(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade a record from version 1 to 2: points on other lengths have a variant, which was always ``redrawn``."""
-    curve = raw.get("extrapolation")
-    if not curve:
-        return raw
-    points = [{"variant": "redrawn", **point} for point in curve["points"]]
-    return {**raw, "extrapolation": {**curve, "points": points}}
-
-
-def complete_curves(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade the curves of a record from version 2 to 3.
-
-    Points have a knob and an attempt, points of lengths that do not exist have the status ``undefined``, and curves
-    have summaries. Skill in bits per character, which was not stored, is computed from the score and its floor.
-    """
-    curve = raw.get("extrapolation")
-    if not curve:
-        return raw
-    higher = not any("bits_per_character" in metric for metric in raw["metrics"].values())
-    points: list[Any] = [
-        {
-            **point,
-            "knob": "",
-            "skill": skill(point["score"], point["floor"], higher),
-            "drift": {},
-            "retention": None,
-            "attempt": raw["attempt"],
-            "status": "undefined" if point["status"] == "incompatible" else point["status"],
-        }
-        for point in curve["points"]
-    ]
-    attempt: Attempt = {
-        "attempt": raw["attempt"],
-        "measured_at": raw["finished_at"],
-        "hardware": raw["key"]["hardware"],
-        "machine": raw["environment"]["hardware"],
-        "version": raw["code"]["version"],
-        "git_sha": raw["code"]["git_sha"],
-    }
-    return {**raw, "extrapolation": section(curve["train_length"], points, [], [attempt], higher)}
-
-
-def compare_with_strongest_floor(raw: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade the points of a record from version 4 to 5.
-
-    Their floor was the one that the task named; now it is the strongest one, and skills are computed from it. Margins
-    over floors are unknown.
-    """
-    curve = raw.get("extrapolation")
-    if not curve:
-        return raw
-    higher = not any("bits_per_character" in metric for metric in raw["metrics"].values())
-    points: list[Any] = []
-    for point in curve["points"]:
-        name, floor = strongest(point["floors"], higher) or (point["floor_name"], point["floor"])
-        own: dict[str, Any] = {"margins": {}}
-        if point["score"] is not None:
-            own |= {"floor": floor, "floor_name": name, "skill": skill(point["score"], floor, higher)}
-        points.append({**point, **own})
-    summary = section(curve["train_length"], points, curve["by_position"], curve["attempts"], higher)
-    return {**raw, "extrapolation": summary}

@@ -9,9 +9,19 @@ from lra_bench.contracts import Unwritable, UserError
 from lra_bench.runtime.files import read_whole
 
 from .environment import same_host
-from .parquet import check_table
+from .packed import RECORDS, packed, table_file
+from .parquet import check_table, row_group
 from .schema import Record
-from .store import LARGEST_BYTES, LARGEST_TABLE_BYTES, TABLES, find, key_of_machine, precedence, put_if_better, read
+from .store import (
+    LARGEST_BYTES,
+    LARGEST_TABLE_BYTES,
+    TABLES,
+    find,
+    key_of_machine,
+    precedence,
+    put_if_better,
+    read,
+)
 
 
 @dataclass
@@ -42,13 +52,18 @@ def import_folder(folder: Path, root: Path) -> Imported:
     and checked before the lock of ``root`` is acquired. Raises ``UserError`` if there is nothing to import and
     ``Unwritable`` if ``root`` cannot be written.
     """
-    paths = sorted(folder.rglob("seed*.json"))
-    if not paths:
-        raise UserError(f"results import {folder}: contains no record; name a results folder that contains runs/")
+    found: list[tuple[Path, bytes | None]] = [(path, None) for path in sorted(folder.rglob("seed*.json"))]
     result = Imported()
-    for path in paths:
+    for file in sorted(folder.rglob(RECORDS)):
         try:
-            record = _foreign_record(path)
+            found.extend(packed(file.parent, follow_links=False))
+        except UserError as error:
+            result.broken.append(str(error))
+    if not found and not result.broken:
+        raise UserError(f"results import {folder}: contains no record; name a results folder that contains runs/")
+    for path, content in found:
+        try:
+            record = _foreign_record(path) if content is None else read(content, str(path), path)
             existing = find(record.key, root)
             if existing is not None and not same_host(existing.environment["hardware"], record.environment["hardware"]):
                 record = replace(record, key=key_of_machine(record))
@@ -56,7 +71,7 @@ def import_folder(folder: Path, root: Path) -> Imported:
             if existing is not None and precedence(existing) >= precedence(record):
                 result.kept += 1
                 continue
-            tables, table_errors = _foreign_tables(record, path)
+            tables, table_errors = _foreign_tables(record)
             existing, written = put_if_better(record, tables, root)
         except Unwritable:
             raise
@@ -82,15 +97,16 @@ def _foreign_record(path: Path) -> Record:
     return read(content, str(path), path)
 
 
-def _foreign_tables(record: Record, path: Path) -> tuple[dict[str, bytes], list[str]]:
+def _foreign_tables(record: Record) -> tuple[dict[str, bytes], list[str]]:
     """Return the valid tables of a record of another folder, and the errors of its invalid tables."""
     tables, problems = {}, []
     for name, numbers in TABLES.items():
         if name not in record.artifacts:
             continue
-        table = path.with_name(record.artifacts[name])
+        table, group = table_file(record, name)
         try:
             content = read_whole(table, LARGEST_TABLE_BYTES, follow_links=False)
+            content = content if group is None else row_group(content, str(table), group)
             check_table(content, str(table), numbers)
         except FileNotFoundError:
             continue

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lra_bench.contracts import UserError
 
+from .packed import RECORDS, folder_of, packed
 from .reference import boards
 from .store import RUNS
 
@@ -24,7 +25,7 @@ def find_paths(text: str, root: Path, reference: Path | None = None) -> list[Pat
     """Return the paths of the records that ``text`` names.
 
     Args:
-        text: The path of a JSON file or a folder; a cell or the beginning of one as printed by commands
+        text: The path of a JSON file, a packed record or a folder; a cell or the beginning of one as commands print it
             (``listops/performer/cpu-epyc-2t/quick-0a1b2c3d/seed0``); the first four or more digits of a hash
             (``0a1b``, ``quick-0a1b/seed0``); the name of a model; or ``last`` for the record written last.
         root: The results folder.
@@ -41,13 +42,15 @@ def find_paths(text: str, root: Path, reference: Path | None = None) -> list[Pat
 
 def _find(text: str, root: Path, reference: Path | None) -> list[Path]:
     given = Path(text).expanduser()
-    if given.is_file():
+    if given.is_file() and given.name != RECORDS:
         return [given.absolute()]
     if text == LAST:
-        written = sorted(_records(root / RUNS), key=lambda path: path.stat().st_mtime)
+        written = sorted(_files(root / RUNS), key=lambda path: path.stat().st_mtime)
         return written[-1:]
+    if board := folder_of(given.absolute() / "any"):
+        return [path for path, _ in packed(board) if path.is_relative_to(given.absolute())]
     if given.is_dir() and (given.is_absolute() or "/" in text or text == "."):
-        return list(_records(given.absolute()))
+        return [*(path for path, _ in packed(given.absolute())), *_files(given.absolute())]
     for folder in (root, *(board for _, board in boards(reference))):
         if found := _in_results(text, folder):
             return found
@@ -74,32 +77,29 @@ def find_path(text: str, root: Path, reference: Path | None = None) -> Path:
 def _cell_name(path: Path) -> str:
     """Return the cell of a record in a results folder, otherwise the path."""
     parts = path.with_suffix("").parts
-    return "/".join(parts[-CELL_PARTS:]) if parts[-CELL_PARTS - 1 : -CELL_PARTS] == (RUNS,) else str(path)
+    return "/".join(parts[-CELL_PARTS:]) if parts[-CELL_PARTS - 1 : -CELL_PARTS] in ((RUNS,), (RECORDS,)) else str(path)
 
 
 def _in_results(text: str, root: Path) -> list[Path]:
-    """Return the records of one results folder that match a cell, a folder in ``runs``, a model or a hash."""
-    runs = root / RUNS
-    name = text.removeprefix(f"{RUNS}/").strip("/")
-    if name and ".." not in Path(name).parts:
-        exact = runs / (name if name.endswith(".json") else f"{name}.json")
-        if exact.is_file():
-            return [exact]
-        if (runs / name).is_dir():
-            return list(_records(runs / name))
-        if "/" not in name and (found := [path for path in _records(runs) if path.relative_to(runs).parts[1] == name]):
-            return found
+    """Return the records of one results folder that match a cell or the first parts of one, a model or a hash."""
+    paths = (*(path for path, _ in packed(root)), *_files(root / RUNS))
+    cells = {path.with_suffix("").parts[-CELL_PARTS:]: path for path in paths}
+    name = text.removeprefix(f"{RUNS}/").strip("/").removesuffix(".json")
+    first = tuple(name.split("/"))
+    if found := [path for cell, path in cells.items() if cell[: len(first)] == first]:
+        return found
+    if found := [path for cell, path in cells.items() if cell[1] == name]:
+        return found
     if not (parts := _HASH.fullmatch(name)):
         return []
-    seed = f"seed{parts['seed']}.json" if parts["seed"] else None
+    seeds = None if parts["seed"] is None else f"seed{parts['seed']}"
     return [
         path
-        for path in _records(runs)
-        if (cell := path.parent.name.rpartition("-"))[2].startswith(parts["hash"])
-        and parts["protocol"] in (None, cell[0])
-        and seed in (None, path.name)
+        for (*_, folder, seed), path in cells.items()
+        for protocol, _, digits in [folder.rpartition("-")]
+        if digits.startswith(parts["hash"]) and parts["protocol"] in (None, protocol) and seeds in (None, seed)
     ]
 
 
-def _records(folder: Path) -> Iterable[Path]:
+def _files(folder: Path) -> Iterable[Path]:
     return sorted(path for path in folder.rglob("seed*.json") if re.fullmatch(r"seed\d+\.json", path.name))

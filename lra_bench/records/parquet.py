@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
@@ -19,7 +20,9 @@ A small damaged file can declare billions of rows.
 
 
 @contextmanager
-def open_table(source: Any, where: str, numbers: Sequence[str], columns: Sequence[str] = ()) -> Iterator[ParquetFile]:
+def open_table(
+    source: Any, where: str, numbers: Sequence[str], columns: Sequence[str] = (), group: int | None = None
+) -> Iterator[ParquetFile]:
     """Open a Parquet file and check it before any row is read.
 
     Args:
@@ -27,13 +30,14 @@ def open_table(source: Any, where: str, numbers: Sequence[str], columns: Sequenc
         where: Name of the file, for error messages.
         numbers: Required columns of numbers.
         columns: Further required columns.
+        group: The row group that is read, None for all.
 
     Yields:
         The open file.
 
     Raises:
         UserError: If the file is damaged, also when it is read inside the context, if it has more than
-            ``LARGEST_ROWS`` rows, or if a required column is missing or not numeric.
+            ``LARGEST_ROWS`` rows, if it has no row group ``group``, or if a required column is missing or not numeric.
         FileNotFoundError: If the file does not exist.
     """
     import pyarrow
@@ -42,8 +46,11 @@ def open_table(source: Any, where: str, numbers: Sequence[str], columns: Sequenc
     try:
         # pandas.read_parquet takes several times as long for small files.
         with ParquetFile(pyarrow.BufferReader(source) if isinstance(source, bytes) else source) as file:
-            if file.metadata.num_rows > LARGEST_ROWS:
-                raise UserError(f"{where}: declares {file.metadata.num_rows:,} rows, more than {LARGEST_ROWS:,}")
+            if group is not None and group >= file.num_row_groups:
+                raise UserError(f"{where}: has no row group {group}")
+            part = file.metadata if group is None else file.metadata.row_group(group)
+            if part.num_rows > LARGEST_ROWS:
+                raise UserError(f"{where}: declares {part.num_rows:,} rows, more than {LARGEST_ROWS:,}")
             if missing := sorted({*numbers, *columns} - set(file.schema_arrow.names)):
                 raise UserError(f"{where}: has no column {missing[0]}")
             for column in numbers:
@@ -61,6 +68,15 @@ def check_table(content: bytes, where: str, numbers: Sequence[str]) -> None:
     with open_table(content, where, numbers) as file:
         for _ in file.iter_batches(columns=list(numbers)):
             pass
+
+
+def row_group(content: bytes, where: str, group: int) -> bytes:
+    """Return a row group of a Parquet file as the content of another file. Raises ``UserError`` as ``open_table``."""
+    from pyarrow.parquet import write_table
+
+    with open_table(content, where, (), group=group) as file, BytesIO() as written:
+        write_table(file.read_row_group(group), written)
+        return written.getvalue()
 
 
 def _is_number(kind: Any) -> bool:

@@ -20,27 +20,17 @@ POINT_STATUSES: Mapping[str, str] = {
 class ExtrapolationPoint(TypedDict):
     """The score of the trained model on test data of another length.
 
+    ``measurements.lengths.Lengths.points`` describes the other fields.
+
     Attributes:
-        variant: How the examples of that length were generated or, in language modelling, the context was varied.
-        knob: Option of the model that was set for this evaluation only (``position.scaling=yarn``); empty for none.
-        ratio: ``length`` divided by the training length.
-        length: Length of the longest example in tokens.
         mean_tokens: Mean number of tokens of the examples.
-        n: Number of scored targets.
-        score: The score, in the task's metric.
         loss: The loss in nats.
-        low: Lower bound of the 95 % confidence interval of the score.
-        high: Upper bound of the interval.
-        floor: The strongest floor (score of a rule without a model) on the same examples.
-        floor_name: Name of that floor.
         floors: All floors by name.
         margins: Improvement of the score over each floor, paired by row; empty if the rows are not known.
         drift: Statistics of the examples that should not depend on length, see ``Task.drift``.
-        skill: (score - floor) / (best possible score - floor).
         retention: ``skill`` divided by the skill at the training length.
         attempt: Number of the attempt in which the point was measured.
         status: One of ``POINT_STATUSES``.
-        reason: Reason of the status.
     """
 
     variant: str

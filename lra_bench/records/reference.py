@@ -9,8 +9,9 @@ from pathlib import Path
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 
+from .packed import RECORDS
 from .schema import Record
-from .store import RUNS, load_all
+from .store import RUNS, existing_root, load_all
 
 NONE = "none"
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -39,8 +40,16 @@ def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
 def boards(folder: Path | None) -> Iterator[tuple[str, Path]]:
     """Yield the name and results folder of each board in ``folder``, sorted by name."""
     for path in sorted(folder.iterdir()) if folder is not None else ():
-        if (path / RUNS).is_dir():
+        if (path / RUNS).is_dir() or (path / RECORDS).is_file():
             yield path.name, path
+
+
+def load_records(
+    results: str | os.PathLike[str] | None, reference: str | os.PathLike[str] | None
+) -> tuple[Path, list[Record]]:
+    """Return the results folder, and its records followed by those of the reference boards."""
+    root = existing_root(results)
+    return root, [*load_all(root), *load_reference(reference_root(reference), root)]
 
 
 def load_reference(folder: Path | None, own: Path | None = None, broken: Callable[[str], None] = say) -> list[Record]:

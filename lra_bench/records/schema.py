@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lra_bench.config.hashing import HASH_VERSION
+from lra_bench.config.measurements import measurements
 from lra_bench.contracts import UserError
+from lra_bench.measurement import Measurement
 from lra_bench.runtime.redaction import shareable
 
 from .curves import strongest
@@ -18,7 +20,6 @@ from .key import CellKey
 from .points import Extrapolation
 from .rate_search import RateSearch
 from .sections import (
-    AdaptiveDepth,
     Capability,
     Code,
     Config,
@@ -28,16 +29,9 @@ from .sections import (
     Flops,
     Growth,
     Margin,
-    Memory,
     Metric,
-    PairScores,
-    Parameters,
     ProfiledCosts,
-    Restriction,
-    SlicePoint,
     SpeedPoint,
-    State,
-    Training,
     Variant,
 )
 from .upgrades import SCHEMA_VERSION
@@ -72,7 +66,8 @@ MOST_CHARACTERS = 24
 class Record:
     """The record of one cell: all data that tables and figures are made from.
 
-    Sections that were not reached are None or empty; ``sections`` and ``points`` define their fields.
+    Sections that were not reached are None or empty. ``sections`` and ``points`` define their fields, and those of
+    measurements their ``Result``.
 
     Attributes:
         schema_version: Version of the schema.
@@ -111,6 +106,7 @@ class Record:
         capability: Declared properties of the system.
         search: How the learning rate was chosen; None if it was not searched.
         restriction: Length from which the mechanism restricts what a token can attend to; None if unknown.
+        measured: Sections of further measurements, by name, such as those of the user; not stored if there are none.
         artifacts: File names of the tables (curves, predictions).
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.
@@ -135,25 +131,26 @@ class Record:
     code: Code
     data: Data | None = None
     environment: Environment
-    parameters: Parameters | None = None
-    training: Training | None = None
+    parameters: Any = None
+    training: Any = None
     speed: list[SpeedPoint] = field(default_factory=list)
     growth: dict[str, Growth] = field(default_factory=dict)
     flops: Flops | None = None
     energy: Energy | None = None
-    state: State | None = None
-    memory: Memory | None = None
-    adaptive_depth: AdaptiveDepth | None = None
+    state: Any = None
+    memory: Any = None
+    adaptive_depth: Any = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
     rungs: dict[str, float] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)
-    slices: list[SlicePoint] = field(default_factory=list)
-    minimal_pairs: PairScores | None = None
+    slices: list[Any] = field(default_factory=list)
+    minimal_pairs: Any = None
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
     search: RateSearch | None = None
-    restriction: Restriction | None = None
+    restriction: Any = None
+    measured: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     reference: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
@@ -206,9 +203,26 @@ class Record:
         """The model and its differences from its configuration file: ``performer · features=64 · rope``."""
         return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
 
+    def section(self, name: str) -> Any:
+        """Return the section of a measurement, None if it was not measured."""
+        return getattr(self, name) if name in stored_fields(self) else self.measured.get(name)
+
+    def measured_by(self, measurement: type[Measurement]) -> Any:
+        """Return the section of a measurement, or a mapping of its sections; None if it was not measured."""
+        return {name: self.section(name) for name in measurement.sections} or self.section(measurement.name)
+
+    def add_section(self, name: str, section: Any) -> None:
+        """Set the section of a measurement."""
+        if name in stored_fields(self):
+            setattr(self, name, section)
+        elif section is not None:
+            self.measured[name] = section
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record as finite JSON values, with secrets and local paths redacted, without ``NOT_STORED``."""
-        values = {name: plain(getattr(self, name)) for name in stored_fields(self)}
+        values = {
+            name: plain(getattr(self, name)) for name in stored_fields(self) if name != "measured" or self.measured
+        }
         cleaned: dict[str, Any] = shareable(values)
         return cleaned
 
@@ -226,15 +240,20 @@ class Record:
 
         Raises ``UserError`` that names the first invalid field.
         """
-        values = dict(raw)
+        values = {"measured": {}, **raw}
         check(values, cls)
         check(values["config"], Config, "config")
+        for name, measurement in measurements().items():
+            if (section := {**values["measured"], **values}.get(name)) is not None:
+                check(section, measurement.Result, name)
         if values["status"] not in STATUSES:
             raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         values["key"] = CellKey(**{part.name: values["key"][part.name] for part in dataclasses.fields(CellKey)})
         for name, file in values["artifacts"].items():
             own = values["key"].file(name).name
-            if not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
+            if not re.fullmatch(
+                rf"{re.escape(own)}(-[0-9a-f]{{8}})?\.parquet|{re.escape(name)}-[0-9a-f]{{8}}\.parquet#\d{{1,6}}", file
+            ):
                 raise UserError(f"record: artifacts.{name} should name a table of this record, is {shown(file)}")
         if unknown := sorted(values.keys() - set(stored_fields(cls))):
             raise UserError(f"record: {unknown[0]} is not a field of a version {SCHEMA_VERSION} record")

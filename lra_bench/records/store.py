@@ -1,4 +1,4 @@
-"""Records on disk: one JSON file per cell, with its curves and predictions in the same folder."""
+"""Records on disk: one JSON file per cell with its tables next to it, or the packed records of a board."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from lra_bench.runtime.files import read_whole, replacing, sweep, why
 from .environment import HOST, host_name, same_host
 from .key import CellKey
 from .machines import name_machines
+from .packed import RECORDS, content_of, digest, folder_of, packed, table_file
+from .parquet import row_group
 from .profiled_costs import attach_costs
 from .profiles import load_profiles
 from .schema import FINISHED, Record
@@ -43,14 +45,31 @@ TABLES = {"curves": ("step", "validation_score"), "predictions": ("length", "row
 
 
 def results_root(option: str | os.PathLike[str] | None = None) -> Path:
-    """Return the results folder: the first of ``option``, ``$LRA_BENCH_RESULTS`` and ``./results`` that is set."""
-    return Path(option or os.environ.get("LRA_BENCH_RESULTS") or "results").expanduser().absolute()
+    """Return the results folder: the first of ``option``, ``$LRA_BENCH_RESULTS`` and ``./results`` that is set.
+
+    Raises ``UserError`` if it is a file.
+    """
+    root = Path(option or os.environ.get("LRA_BENCH_RESULTS") or "results").expanduser().absolute()
+    if root.is_file():
+        raise UserError(f"--results {root}: is a file; name a folder")
+    return root
+
+
+def existing_root(results: str | os.PathLike[str] | None) -> Path:
+    """Return the results folder to read from. Raises ``UserError`` if ``results`` names a folder that does not exist.
+
+    The default folder is created by the first run, so it may be missing.
+    """
+    root = results_root(results)
+    if results is not None and not root.is_dir():
+        raise UserError(f"--results {results}: there is no such folder; name the folder that contains runs/")
+    return root
 
 
 def check_writable(root: Path) -> None:
     """Raise ``Unwritable`` if no record can be written under ``root``; called before a long measurement."""
     # Write some bytes, because an empty file can be created on a full disk.
-    with _root_in_errors(root), replacing(root / RUNS / ".writable") as path:
+    with root_in_errors(root), replacing(root / RUNS / ".writable") as path:
         path.write_bytes(b"0" * 4096)
     (root / RUNS / ".writable").unlink(missing_ok=True)
 
@@ -76,7 +95,7 @@ def write(
         Unwritable: If the folder cannot be written.
     """
     target = root / RUNS / record.key.file("json")
-    with _root_in_errors(root), _write_lock(root):
+    with root_in_errors(root), write_lock(root):
         _put(record, target, {"curves": curves, "predictions": predictions})
     return target
 
@@ -104,7 +123,7 @@ def keep_best(
     Raises:
         Unwritable: If the folder cannot be written.
     """
-    with _root_in_errors(root), _write_lock(root):
+    with root_in_errors(root), write_lock(root):
         earlier = find(record.key, root)
         if earlier is not None and earlier.hash_version != record.hash_version:
             earlier = None  # of another cell, whose hash has the same digits by chance
@@ -158,7 +177,7 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     # A single file that is not in a results folder has no folder whose lock could be acquired.
     in_results_folder = target.parts[-len(relative_path) :] == relative_path
     try:
-        with _write_lock(target.parents[len(relative_path) - 1]) if in_results_folder else nullcontext():
+        with write_lock(target.parents[len(relative_path) - 1]) if in_results_folder else nullcontext():
             _put(record, path, {"predictions": predictions}, record.artifacts)
     except OSError as error:
         raise Unwritable(
@@ -204,7 +223,7 @@ def _put(
 def _write_table(key: CellKey, name: str, table: pd.DataFrame | bytes, folder: Path) -> str:
     """Write a table to the folder of its record and return its file name."""
     content = table if isinstance(table, bytes) else _parquet(table)
-    file = key.file(f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.parquet").name
+    file = key.file(f"{name}-{digest(content)}.parquet").name
     with replacing(folder / file) as path:
         path.write_bytes(content)
     return file
@@ -217,9 +236,12 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def load(path: Path) -> Record:
-    """Load the record in a JSON file of any schema version. Raises ``UserError`` if the file is not a valid record."""
+    """Load a record from its JSON file or from the packed records of a board.
+
+    Raises ``UserError`` if there is none or if it is not valid.
+    """
     try:
-        content = read_whole(path, LARGEST_BYTES)
+        content = read_whole(path, LARGEST_BYTES) if folder_of(path) is None else content_of(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such record (lra-bench results list shows all records)") from error
     except OSError as error:
@@ -228,7 +250,7 @@ def load(path: Path) -> Record:
 
 
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
-    """Parse a record of any schema version.
+    """Parse a record of a supported schema version.
 
     Args:
         content: Content of the JSON file.
@@ -257,20 +279,20 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
 
 
 def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
-    """Load all records under ``root``, sorted by path.
+    """Load all records under ``root``, sorted by cell.
 
     Files that are not valid records, or whose key does not match their path, are left out. ``broken`` is called with an
     error message for each. Machines are named by ``name_machines``, and costs are those of the profiles under ``root``
     (``attach_costs``).
     """
     records: list[Record] = []
-    paths = sorted((root / RUNS).glob("*/*/*/*/seed*.json"))
-    with bar(len(paths), f"reading {root}", unit="records") as advance:
-        for path in paths:
+    found = stored(root, broken)
+    with bar(len(found), f"reading {root}", unit="records") as advance:
+        for cell, (path, content) in found.items():
             advance(1)
             try:
-                record = load(path)
-                if root / RUNS / record.key.file("json") != path:
+                record = load(path) if content is None else read(content, str(path), path)
+                if Path(record.key.file("json")) != cell:
                     raise UserError(f"{path}: contains the record of {record.key} and is in the wrong place")
             except UserError as error:
                 broken(f"{error}; left out")
@@ -281,10 +303,34 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     return records
 
 
+def stored(root: Path, broken: Callable[[str], None] = say) -> dict[Path, tuple[Path, bytes | None]]:
+    """Return the path of each record under ``root`` by the path of its cell, and the content of packed records.
+
+    A file in ``runs`` replaces the packed record of the same cell. ``broken`` is called with an error message if the
+    packed records cannot be read.
+    """
+    found: dict[Path, tuple[Path, bytes | None]] = {}
+    try:
+        found.update((path.relative_to(root / RECORDS), (path, content)) for path, content in packed(root))
+    except UserError as error:
+        broken(f"{error}; left out")
+    runs = root / RUNS
+    found.update((path.relative_to(runs), (path, None)) for path in runs.glob("*/*/*/*/seed*.json"))
+    return dict(sorted(found.items()))
+
+
+def paths(root: Path, pattern: str) -> list[Path]:
+    """Return the paths of the records under ``root`` whose cell matches a pattern of five parts, sorted by cell."""
+    runs, board = root / RUNS, root / RECORDS
+    found = {cell: path for path, _ in packed(root) if (cell := path.relative_to(board)).match(pattern)}
+    found.update((path.relative_to(runs), path) for path in runs.glob(pattern))
+    return [found[cell] for cell in sorted(found)]
+
+
 def find(key: CellKey, root: Path) -> Record | None:
     """Return the record with this key, or None if there is none."""
-    path = root / RUNS / key.file("json")
-    return load(path) if path.exists() else None
+    found = paths(root, str(key.file("json")))
+    return load(found[0]) if found else None
 
 
 def find_current(key: CellKey, root: Path) -> Record | None:
@@ -316,7 +362,7 @@ def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tu
     Returns:
         The existing record, if any, and whether ``record`` was written.
     """
-    with _root_in_errors(root), _write_lock(root):
+    with root_in_errors(root), write_lock(root):
         existing = find(record.key, root)
         if existing is not None and precedence(existing) >= precedence(record):
             return existing, False
@@ -326,9 +372,13 @@ def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tu
 
 def _stored_tables(record: Record) -> dict[str, bytes]:
     """Return the contents of the existing tables of a loaded record, by name."""
-    assert record.path is not None
-    tables = {name: record.path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
-    return {name: read_whole(table, LARGEST_TABLE_BYTES) for name, table in tables.items() if table.exists()}
+    found = {}
+    for name in TABLES:
+        if name in record.artifacts and (located := table_file(record, name))[0].exists():
+            table, group = located
+            content = read_whole(table, LARGEST_TABLE_BYTES)
+            found[name] = content if group is None else row_group(content, str(table), group)
+    return found
 
 
 def _refuse(name: str) -> None:
@@ -346,13 +396,13 @@ def cell_lock_path(key: CellKey, root: Path) -> Path:
     return root / LOCKS / key.folder() / f"seed{key.seed}.lock"
 
 
-def _write_lock(root: Path) -> AbstractContextManager[Any]:
+def write_lock(root: Path) -> AbstractContextManager[Any]:
     """Acquire the lock for changing records under ``root``; a context that releases it is returned."""
     return hold(root / LOCKS / "writing", f"--results {root}")
 
 
 @contextmanager
-def _root_in_errors(root: Path) -> Iterator[None]:
+def root_in_errors(root: Path) -> Iterator[None]:
     """Convert an ``OSError`` to ``Unwritable`` with a message that names the results folder."""
     try:
         yield

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
+from .packed import table_file
 from .parquet import open_table
 from .schema import Record
 from .store import TABLES, load
@@ -73,19 +74,19 @@ def arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
     if name not in record.artifacts or record.path is None:
         return None
     try:
-        return _read_table(record.path.with_name(record.artifacts[name]), TABLES[name], columns)
+        return _read_table(*table_file(record, name), TABLES[name], columns)
     except FileNotFoundError:
         if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
             return None
         return arrow(now, name, columns)
 
 
-def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
-    """Read ``columns`` of a table, None for all.
+def _read_table(path: Path, group: int | None, numbers: Sequence[str], columns: list[str] | None) -> Any:
+    """Read ``columns`` of a table, None for all; of a file with several tables, those of one row group.
 
     Raises ``UserError`` if the file is not a valid table or if one of the columns ``numbers`` is not numeric.
     """
     if not S_ISREG(path.stat().st_mode):
         raise UserError(f"{path}: cannot be read as a table (it is not a regular file)")
-    with open_table(path, str(path), numbers, columns or ()) as file:
-        return file.read(columns)
+    with open_table(path, str(path), numbers, columns or (), group) as file:
+        return file.read(columns) if group is None else file.read_row_group(group, columns)

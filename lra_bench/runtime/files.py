@@ -130,12 +130,6 @@ def _check_regular(status: os.stat_result) -> int:
     return status.st_size
 
 
-def remove_unfinished(folder: Path, process: int) -> None:
-    """Remove the temporary files in ``folder`` of a killed process of this machine, given its process id."""
-    for path in folder.glob(f"{_temporary_prefix(process)}*"):
-        path.unlink(missing_ok=True)
-
-
 def _temporary_prefix(process: int) -> str:
     """Return the prefix of the names of temporary files of a process."""
     return f".{process}."

@@ -1,16 +1,23 @@
-"""Environment, exit status and lifetime of Python subprocesses."""
+"""Child processes: start, messages, time limit, lifetime and exit status."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import select
 import signal
+import subprocess
 import sys
+import tempfile
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
+
+from .garbage import skip_final_collection
 
 PR_SET_PDEATHSIG = 1
 KEEPING_FREED = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
@@ -47,9 +54,136 @@ def environment(folder: str | None = None) -> dict[str, str]:
     return {**KEEPING_FREED, **os.environ, **variables}
 
 
-def complete_import_path() -> None:
-    """Add the folders to the import path that the parent could not pass in ``PYTHONPATH``."""
-    sys.path += [entry for entry in json.loads(os.environ.get(UNLISTED, "[]")) if entry not in sys.path]
+def start(
+    module: str,
+    *arguments: str,
+    folder: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    **options: Any,
+) -> subprocess.Popen[Any]:
+    """Start ``python -m module`` in the ``environment`` with ``folder`` and ``variables`` added.
+
+    ``options`` are those of ``subprocess.Popen``.
+    """
+    variables = {**environment(folder), **(variables or {})}
+    return subprocess.Popen([sys.executable, "-m", module, *arguments], env=variables, **options)
+
+
+class WorkerFailed(Exception):
+    """Raised when a command of a worker has failed; ``status`` and ``reason`` are as in a record."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+class WorkerEnded(WorkerFailed):
+    """Raised when a worker has ended, or was killed after a timeout."""
+
+
+class WorkerProcess:
+    """A process that receives a job and commands and sends answers (see ``serve``), one JSON object per line.
+
+    ``module`` is run with ``variables`` added to its environment. Ctrl-C does not reach it. It does not outlive this
+    process. Use it as a context manager, or call ``end``.
+    """
+
+    def __init__(self, module: str, job: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> None:
+        self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", prefix="lra-bench-")  # noqa: SIM115
+        self._process = start(
+            module,
+            variables=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            start_new_session=True,  # so that on Ctrl-C it prints no traceback
+        )
+        self._buffer = b""
+        self._write(job)
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def send(self, command: str, **arguments: Any) -> None:
+        """Send a command without waiting for its answer."""
+        self._write({"command": command, **arguments})
+
+    def receive(self, timeout: float) -> dict[str, Any]:
+        """Wait for the answer to the oldest unanswered command.
+
+        Raises ``WorkerFailed`` if the command has failed. Raises ``WorkerEnded`` if the process has ended or there is
+        no answer within ``timeout`` seconds; the process is then killed.
+        """
+        assert self._process.stdout is not None
+        deadline, stream = time.monotonic() + timeout, self._process.stdout.fileno()
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            late = left <= 0 or not select.select([stream], [], [], left)[0]
+            read = b"" if late else os.read(stream, 1 << 16)
+            if not read:
+                raise self._ended(late, timeout)
+            self._buffer += read
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "failed" in answer:
+            raise WorkerFailed(*answer["failed"])
+        return answer
+
+    def request(self, timeout: float, command: str, **arguments: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer; raises as ``receive`` does."""
+        self.send(command, **arguments)
+        return self.receive(timeout)
+
+    def end(self) -> None:
+        """Kill the process and those that it has started, and close its streams."""
+        self._kill()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                stream.close()
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        """Send a message as one JSON line; does nothing if the process has ended."""
+        assert self._process.stdin is not None
+        with suppress(OSError):  # the process has ended; ``receive`` reports the reason
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    def _kill(self) -> None:
+        """Kill the process group and wait for the process, unless it has ended."""
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _ended(self, late: bool, timeout: float) -> WorkerEnded:
+        """Return the exception for a process that has ended or, if ``late``, is killed now."""
+        if late:
+            self._kill()
+            return WorkerEnded("timeout", f"no result within {timeout:.0f} s")
+        code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return WorkerEnded("out_of_memory", "the process was killed (SIGKILL), which happens when memory runs out")
+        self._errors.seek(0)
+        lines = self._errors.read().split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), f"the process {ended_by(code)}")
+        return WorkerEnded("failed", last)
+
+
+def serve(answers: Callable[[IO[str]], Iterator[Any]]) -> None:
+    """Write each of ``answers(stdin)`` to stdout, as JSON lines, until stdin ends: the main function of a worker.
+
+    Output of models is redirected to stderr, because stdout is for answers. The process ends with its parent, and is
+    the first that the kernel kills when memory runs out.
+    """
+    prepare_child(signal.SIGKILL, 1000)
+    skip_final_collection()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        for answer in answers(sys.stdin):
+            print(json.dumps(answer), file=channel, flush=True)
 
 
 def memory_kills() -> int | None:
@@ -86,6 +220,17 @@ def status_of_exit(code: int, kills_before: int | None) -> tuple[str, str]:
     return "failed", how
 
 
+def prepare_child(death_signal: signal.Signals, kill_preference: int) -> None:
+    """Complete the import path of this process (``UNLISTED``), call ``end_with_parent``, and set its kill preference.
+
+    ``kill_preference`` is the kernel's out-of-memory score (0 to 1000); processes with a higher score are killed first.
+    """
+    sys.path += [entry for entry in json.loads(os.environ.get(UNLISTED, "[]")) if entry not in sys.path]
+    end_with_parent(death_signal)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(kill_preference), encoding="ascii")
+
+
 def set_affinity(cores: Sequence[int] | None) -> None:
     """Restrict this process and its children to ``cores``; None for no restriction.
 
@@ -105,12 +250,6 @@ def end_with_parent(number: signal.Signals) -> None:
     parent = os.environ.get(PARENT)
     if parent and os.getppid() != int(parent):
         os.kill(os.getpid(), number)
-
-
-def set_kill_preference(score: int) -> None:
-    """Set the kernel's out-of-memory score (0 to 1000); processes with a higher score are killed first."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
 
 
 def stage_reporter(descriptor: int | None) -> Callable[[str], None]:

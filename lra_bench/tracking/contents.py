@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import ratio_name
+from lra_bench.config.measurements import measurements
+from lra_bench.measurement import Points
 from lra_bench.records.schema import Record
 
 if TYPE_CHECKING:
@@ -15,23 +16,8 @@ if TYPE_CHECKING:
 
 CURVE_ROWS = 1000
 """Approximate number of logged rows of a training curve."""
-FIGURES = ("extrapolation", "evaluation_knobs", "slices", "loss_by_position", "speed_vs_length")
-"""Names of the figures that are logged."""
-
-ELSEWHERE = ("config", "environment", "capability", "artifacts", "speed", "slices", "extrapolation")
-"""Fields of a record that are not in the summary, but in the run's configuration, its tables or its artifact."""
-
-SPEED = ("status", "median_seconds", "tokens_per_second", "peak_allocated_bytes", "peak_resident_growth_bytes")
-POINT = ("status", "score", "skill", "retention")
-CURVE = ("train_skill", "area", "area_to_ratio", "effective_ratio", "effective_ratio_is_lower_bound")
-
-CHARTS: Mapping[str, tuple[str, str, str]] = {
-    "charts/score_over_length": ("extrapolation", "score", "score on other lengths"),
-    "charts/time_over_length": ("speed", "median_seconds", "seconds of a step"),
-    "charts/memory_over_length": ("speed", "peak_allocated_bytes", "peak of allocated memory, bytes"),
-    "charts/resident_over_length": ("speed", "peak_resident_growth_bytes", "growth of resident memory, bytes"),
-}
-"""Line charts over length: source table, column and title."""
+ELSEWHERE = ("config", "environment", "capability", "artifacts")
+"""Fields of a record that are not in the summary, but in the run's configuration or its artifact."""
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -42,7 +28,7 @@ def summary(record: Record) -> dict[str, Any]:
     ``extrapolation/summary/redrawn/area``, with the knob after the variant if one was set.
     """
     sections = {name: value for name, value in record.to_dict().items() if name not in ELSEWHERE}
-    return {name: value for name, value in (*_flattened(sections), *_list_items(record)) if value is not None}
+    return {name: value for name, value in (*_flattened(sections), *_numbers(record)) if value is not None}
 
 
 def _flattened(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -53,22 +39,18 @@ def _flattened(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield prefix + name, value
 
 
-def _list_items(record: Record) -> Iterator[tuple[str, Any]]:
-    for speed in record.speed:
-        yield from _selected(speed, SPEED, "speed", speed["mode"], str(speed["length"]))
-    if record.extrapolation is not None:
-        yield "extrapolation/train_length", record.extrapolation["train_length"]
-        for point in record.extrapolation["points"]:
-            ratio = ratio_name(point["ratio"])
-            yield from _selected(point, POINT, "extrapolation/points", point["variant"], point["knob"], ratio)
-        for curve in record.extrapolation["summary"]:
-            yield from _selected(curve, CURVE, "extrapolation/summary", curve["variant"], curve["knob"])
+def _numbers(record: Record) -> Iterator[tuple[str, Any]]:
+    for points, entries in _lists(record):
+        for entry in entries:
+            prefix = "/".join(filter(None, (points.path, *points.curve(entry), points.at(entry))))
+            yield from ((f"{prefix}/{name}", entry[name]) for name in points.numbers)
 
 
-def _selected(entry: Mapping[str, Any], fields: tuple[str, ...], *path: str) -> Iterator[tuple[str, Any]]:
-    prefix = "/".join(filter(None, path))
-    for name in fields:
-        yield f"{prefix}/{name}", entry[name]
+def _lists(record: Record) -> Iterator[tuple[Points, Sequence[Mapping[str, Any]]]]:
+    """Yield the lists in the sections of measurements that are not empty, with their declarations."""
+    for measurement in measurements().values():
+        if (section := record.measured_by(measurement)) is not None:
+            yield from ((points, found) for points in measurement.points if (found := points.of(section)))
 
 
 def thinned(curves: pd.DataFrame, rows: int = CURVE_ROWS) -> pd.DataFrame:
@@ -88,7 +70,8 @@ def tables(wandb: Any, record: Record) -> dict[str, Any]:
     Returns:
         Tables by name.
     """
-    return {f"tables/{name}": _table(wandb, rows) for name, rows in _lists(record).items() if rows}
+    found = ((points.path.partition("/")[0], rows) for points, rows in _lists(record) if points.columns)
+    return {f"tables/{name}": _table(wandb, rows) for name, rows in found}
 
 
 def charts(wandb: Any, record: Record) -> dict[str, Any]:
@@ -105,39 +88,31 @@ def charts(wandb: Any, record: Record) -> dict[str, Any]:
         Charts by name.
     """
     found = {}
-    for name, (source, column, title) in CHARTS.items():
-        rows = [
-            {"length": row["length"], column: row[column], "curve": _curve_name(row)}
-            for row in _lists(record)[source]
-            if row[column] is not None
-        ]
-        if rows:
-            found[name] = wandb.plot.line(
-                _table(wandb, rows), "length", column, stroke="curve", title=title, split_table=True
-            )
+    for points, entries in _lists(record):
+        for name, (column, title) in points.charts.items():
+            rows = [
+                {"length": row["length"], column: row[column], "curve": " · ".join(filter(None, points.curve(row)))}
+                for row in entries
+                if row[column] is not None
+            ]
+            if rows:
+                found[f"charts/{name}"] = wandb.plot.line(
+                    _table(wandb, rows), "length", column, stroke="curve", title=title, split_table=True
+                )
     return found
 
 
-def _lists(record: Record) -> dict[str, list[Any]]:
-    points = record.extrapolation["points"] if record.extrapolation else []
-    return {"speed": record.speed, "slices": record.slices, "extrapolation": points}
-
-
-def _curve_name(row: Mapping[str, Any]) -> str:
-    return row["mode"] if "mode" in row else " · ".join(filter(None, (row["variant"], row["knob"])))
-
-
-def _table(wandb: Any, rows: list[Any]) -> Any:
+def _table(wandb: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
     columns = [name for name in rows[0] if not any(isinstance(row[name], dict | list) for row in rows)]
     return wandb.Table(columns=columns, data=[[row[name] for name in columns] for row in rows])
 
 
 def figures(record: Record, folder: Path) -> dict[str, Path]:
-    """Draw the figures ``FIGURES`` of one record as PNG files in ``folder`` and return their paths by name."""
+    """Draw figures of one record, ``Measurement.logged``, as PNG files in ``folder`` and return their paths by name."""
     from lra_bench.figures import NothingToDrawError, draw
 
     paths = {}
-    for name in FIGURES:
+    for name in (name for measurement in measurements().values() for name in measurement.logged):
         with suppress(NothingToDrawError):
             paths[f"figures/{name}"] = next(
                 path for path in draw(name, [record], folder, pdf=False) if path.suffix == ".png"

@@ -199,7 +199,7 @@ class Checkpoints:
     def check_best(self) -> None:
         """Raise ``UserError`` if there are no best weights."""
         if not (self.folder / BEST).exists():
-            raise UserError(f"{self.folder / BEST}: no kept checkpoint of this cell; run lra-bench bench for it first")
+            raise UserError(f"{self.folder / BEST}: no kept checkpoint of this cell; measure it again with --rerun all")
 
     def load_best(self, model: nn.Module) -> None:
         """Load the best weights into ``model``.

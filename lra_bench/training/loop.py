@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
 from lra_bench.config.schema import CellConfig, Train
+from lra_bench.config.search import reference_lr
 from lra_bench.contracts import Batch, Output, Prepared, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
@@ -123,7 +124,7 @@ def train(
     sampled = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
-    optimizer = Optimizer(model, recipe, hardware, config.search.protocol_lr)
+    optimizer = Optimizer(model, recipe, hardware, reference_lr(config))
     state = checkpoints.resume(model, optimizer)
     state.memory = tree_map_only(Tensor, lambda tensor: tensor.to(hardware.device), state.memory)
     meter = Meter(state, optimizer, hardware, group, compilation.pop_seconds)

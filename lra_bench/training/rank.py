@@ -22,7 +22,7 @@ from lra_bench import progress
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.runtime.limits import debugging, memory_limit
 from lra_bench.runtime.signals import Stopped, raise_once
-from lra_bench.runtime.subprocesses import complete_import_path, end_with_parent, last_lines, set_kill_preference
+from lra_bench.runtime.subprocesses import last_lines, prepare_child
 
 if TYPE_CHECKING:
     from lra_bench.runtime.hardware import Hardware
@@ -118,9 +118,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_once(signal.SIGTERM)
     # If torchrun is killed, no process monitors the ranks, and a rank that waits for the store ignores SIGTERM.
-    complete_import_path()
-    end_with_parent(signal.SIGKILL)
-    set_kill_preference(600)
+    prepare_child(signal.SIGKILL, 600)
     pipe = StatusPipe(int(os.environ["RANK"]))
     if pipe.rank:
         progress.silence()

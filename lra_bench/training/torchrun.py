@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +19,7 @@ from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import deferred
-from lra_bench.runtime.subprocesses import environment, memory_kills, status_of_exit
+from lra_bench.runtime.subprocesses import memory_kills, start, status_of_exit
 
 from .checkpoint import Checkpoints
 from .loop import Fit
@@ -130,38 +129,30 @@ def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iter
     with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
         path = Path(folder, "request.json")
         path.write_text(json.dumps(request), encoding="utf-8")
-        with _agent(["--log-dir", folder, "-m", module, str(path)], hardware) as agent:
+        agent = start(
+            # --standalone uses a free port for the rendezvous.
+            *("lra_bench.training.agent", "--standalone", "--nnodes=1", "--max-restarts=0"),
+            *(f"--nproc-per-node={hardware.processes}", "--local-addr=localhost"),
+            *("--log-dir", folder, "-m", module, str(path)),
+            variables=_variables(hardware),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        assert agent.stdout is not None
+        try:
             yield agent
-
-
-@contextmanager
-def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[subprocess.Popen[str]]:
-    """Start torchrun with the arguments ``program``; terminate it when the context exits."""
-    agent = subprocess.Popen(
-        # --standalone uses a free port for the rendezvous.
-        [
-            *(sys.executable, "-m", "lra_bench.training.agent", "--standalone", "--nnodes=1", "--max-restarts=0"),
-            *(f"--nproc-per-node={hardware.processes}", "--local-addr=localhost", *program),
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env={**environment(), **_variables(hardware)},
-        text=True,
-        encoding="utf-8",
-        start_new_session=True,
-    )
-    assert agent.stdout is not None
-    try:
-        yield agent
-        with suppress(subprocess.TimeoutExpired):
-            agent.wait(LAST_SECONDS)
-    finally:
-        agent.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            agent.wait(LAST_SECONDS)
-        agent.kill()
-        agent.wait()
-        agent.stdout.close()
+            with suppress(subprocess.TimeoutExpired):
+                agent.wait(LAST_SECONDS)
+        finally:
+            agent.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                agent.wait(LAST_SECONDS)
+            agent.kill()
+            agent.wait()
+            agent.stdout.close()
 
 
 def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> GroupResult:

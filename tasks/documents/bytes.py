@@ -61,7 +61,7 @@ def cut_rows(column: ListColumn, targets: NDArray[np.integer], rows: Integers, l
         yield joined([texts_of(column, row, length) for row in chunk.tolist()], targets[chunk])
 
 
-def joined(rows: Sequence[Sequence[Tokens]], targets: NDArray[np.integer]) -> Examples:
+def joined(rows: Sequence[Sequence[NDArray[np.integer]]], targets: NDArray[np.integer]) -> Examples:
     """Concatenate the documents of examples (one or two each) into ``Examples``."""
     lengths = np.array([[len(document) for document in row] for row in rows], dtype=np.int64)
     values = np.concatenate([document for row in rows for document in row])

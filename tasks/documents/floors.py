@@ -52,6 +52,14 @@ def correct_rows(
     return {rule: guess == rows.targets for rule, guess in guesses.items()}
 
 
+def share_features(shares: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return byte frequencies (R, 256) unchanged, or absolute differences and products of those of pairs: (R, 512)."""
+    if shares.ndim == 2:
+        return shares
+    first, second = shares[:, 0], shares[:, 1]
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
 def _n_gram_rules(
     unit: str, train: Any, labels: NDArray[np.int64], rows: Any, documents: int
 ) -> dict[str, NDArray[np.int64]]:
@@ -59,6 +67,7 @@ def _n_gram_rules(
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import TfidfTransformer
     from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
     from sklearn.naive_bayes import MultinomialNB
     from sklearn.preprocessing import normalize
 
@@ -73,7 +82,9 @@ def _n_gram_rules(
 
     bayes = MultinomialNB().fit(paired(train.sign()), labels)
     weighting = TfidfTransformer(sublinear_tf=True).fit(train)
-    logistic = fitted(LogisticRegression(C=PENALTY, solver="liblinear"), scaled(train), labels)
+    regression = LogisticRegression(C=PENALTY, solver="liblinear")
+    several = len(np.unique(labels)) > 2  # liblinear fits two classes only
+    logistic = fitted(OneVsRestClassifier(regression) if several else regression, scaled(train), labels)
     return {
         f"naive_bayes_{unit}": bayes.predict(paired(rows.sign())),
         f"linear_{unit}": logistic.predict(scaled(rows)),

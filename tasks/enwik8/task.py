@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DATA_VERSION = 1
 PERCENT = {"train": (0, 90), "validation": (90, 95), "test": (95, 100)}
+TEST_FIRST = {"test": (0, 5), "train": (5, 95), "validation": (95, 100)}
 FEWEST_BYTES = 100
 CHOSEN_ON_BYTES = 1_000_000  # of the validation split, to choose the order of the floor
 
@@ -49,6 +50,7 @@ class Enwik8(Task):
             searched in the folder enwik8 of $LRA_BENCH_DATA and in the cache, then downloaded.
         context: Training length in bytes, at least 2.
         bytes: Number of bytes to use from the start of the text, split in the same proportions; None for all.
+        test_first: Whether the first 5 % of the text are test, the next 90 % train and the last 5 % validation.
         allow_partial: Whether to accept a file that is incomplete or is not enwik8.
 
     Raises:
@@ -59,13 +61,20 @@ class Enwik8(Task):
     variants = ("whole",)
 
     def __init__(
-        self, *, source: str | None = None, context: int = 1024, bytes: int | None = None, allow_partial: bool = False
+        self,
+        *,
+        source: str | None = None,
+        context: int = 1024,
+        bytes: int | None = None,
+        test_first: bool = False,
+        allow_partial: bool = False,
     ) -> None:
         if context < 2:
             raise UserError(f"task.context={context}: must be at least 2")
         if bytes is not None and bytes < FEWEST_BYTES:
             raise UserError(f"task.bytes={bytes}: must be at least {FEWEST_BYTES}, so that no split is empty")
         self.source, self.first_bytes, self.allow_partial = source, bytes, allow_partial
+        self.percent = TEST_FIRST if test_first else PERCENT
         self.spec = TaskSpec(
             name="enwik8",
             version="1",
@@ -83,11 +92,12 @@ class Enwik8(Task):
         self._models: tuple[ByteModels, int] | None = None
 
     def fingerprint(self) -> str:
-        """Return a digest of the text, independent of the file format.
+        """Return a digest of the text, independent of the file format, and of the order of the splits.
 
         If the text is not available yet, the official text is assumed.
         """
-        return settings_digest(DATA_VERSION, self._available_md5())
+        order = ["test first"] if self.percent is TEST_FIRST else []
+        return settings_digest(DATA_VERSION, self._available_md5(), *order)
 
     def prepare(self, cache: DataCache) -> None:
         """Find, check and split the text; splits that are in the cache are not read again."""
@@ -96,7 +106,7 @@ class Enwik8(Task):
         text = self._examined()
         contents: list[bytearray] = []  # read once, for all splits that are not in the cache
 
-        for name in PERCENT:
+        for name in self.percent:
             start, stop = self._span(name)
 
             def make(advance: Advance, start: int = start, stop: int = stop) -> Iterator[pyarrow.Table]:
@@ -114,7 +124,7 @@ class Enwik8(Task):
         The column ``target`` has no meaning, because the targets are the tokens. Raises ``ValueError`` if there is no
         such split, or ``length`` is not the training length.
         """
-        if name not in PERCENT:
+        if name not in self.percent:
             raise ValueError(f"enwik8 has no split {name}")
         if length is not None and (reason := self.supports_length(length)):
             raise ValueError(reason)
@@ -162,7 +172,7 @@ class Enwik8(Task):
     def check(self, split: str) -> None:
         """Raise ``UserError`` unless the concatenated splits are the bytes of the text."""
         digest = hashlib.md5(usedforsecurity=False)
-        for name, (start, stop) in ((name, self._span(name)) for name in PERCENT):
+        for name, (start, stop) in ((name, self._span(name)) for name in self.percent):
             if (size := self._size(name)) != stop - start:
                 raise UserError(
                     f"enwik8 {name}: has {size:,} bytes instead of {stop - start:,}; "
@@ -225,7 +235,7 @@ class Enwik8(Task):
     def _span(self, split: str) -> tuple[int, int]:
         """Return the start and the end (exclusive) of a split in the text."""
         size = self._examined().size_bytes
-        begin, end = PERCENT[split]
+        begin, end = self.percent[split]
         return size * begin // 100, size * end // 100
 
     def _size(self, split: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lra_bench.contracts import UserError
-from lra_bench.data.archives import refuse_placeholder
+from lra_bench.data.archives import check_is_data
 
 from .pixels import ROWS_PER_PART, SIDE, Part, checked_labels
 
@@ -57,7 +57,7 @@ def _opened(path: Path) -> Any:
     import pyarrow
     import pyarrow.parquet
 
-    refuse_placeholder(path)
+    check_is_data(path)
     try:
         return pyarrow.parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:

@@ -79,10 +79,9 @@ class Retrieval(ByteTask):
 
     def features(self, shares: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return absolute differences and products of the byte frequencies of the two papers: (R, 512)."""
-        import numpy as np
+        from ..documents.floors import share_features
 
-        first, second = shares[:, 0], shares[:, 1]
-        return np.concatenate([np.abs(first - second), first * second], axis=1)
+        return share_features(shares)
 
     def check(self, split: str) -> None:
         """Raise ``UserError`` if a split is invalid.

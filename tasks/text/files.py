@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lra_bench.contracts import UserError
-from lra_bench.data.archives import read_files, refuse_placeholder
+from lra_bench.data.archives import check_is_data, read_files
 from lra_bench.data.cache import Advance
 from lra_bench.data.digest import settings_digest, sha256_of_file, state_of_folder
 from lra_bench.data.download import Remote
@@ -146,7 +146,7 @@ def _in_tables(tables: Mapping[str, Sequence[Path]], split: str) -> Iterator[Rev
     import pyarrow
 
     for path in tables[split]:
-        refuse_placeholder(path)
+        check_is_data(path)
         row = 0
         try:
             for batch in _batches(path):

@@ -193,7 +193,7 @@ def test_an_interrupted_evaluation_changes_no_file(cell, monkeypatch):
 
 
 def extrapolation_module():
-    from lra_bench.evaluation import extrapolation
+    from lra_bench.measurements import extrapolation
 
     return extrapolation
 
@@ -252,7 +252,7 @@ def test_the_command_prints_the_points_and_reports_a_missing_checkpoint_in_one_l
     done = forks.command(elsewhere, "evaluate", str(cell), check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.endswith("no kept checkpoint of this cell; run lra-bench bench for it first")
+    assert line.endswith("no kept checkpoint of this cell; measure it again with --rerun all")
 
 
 def test_a_longer_context_changes_the_scored_tokens_so_all_contexts_are_measured_again(capsys):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lra_bench.checks.battery import check_before_training, check_model
-from lra_bench.checks.subject import located, users_modules
+from lra_bench.checks.subject import is_users, located
 from lra_bench.config.compose import compose, hydra_context
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.runtime.limits import TimeUp
@@ -80,7 +80,7 @@ def test_a_limit_of_time_or_memory_is_not_a_mistake_of_the_model(config_of):
 def test_the_mixer_of_other_layers_is_checked_too(config_of):
     config = config_of(Detached)
     config.model = {"label": "local", "mixer": {"_target_": "lra_bench.models.sparse.sliding_window.SlidingWindow"}}
-    assert users_modules(config) == {}
+    assert not is_users(config)
     target = f"{Detached.__module__}.{Detached.__name__}"
     hybrid = replace(config.backbone.hybrid, every=2, mixer={"_target_": target})
-    assert users_modules(replace(config, backbone=replace(config.backbone, hybrid=hybrid)))
+    assert is_users(replace(config, backbone=replace(config.backbone, hybrid=hybrid)))

@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lra_bench.cli.bench import _print_defaults, _print_next_steps, _say_destinations
+from lra_bench.cli.bench import _print_defaults, _print_next_steps
 from lra_bench.cli.options import follow_up
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.schema import CellConfig, TrackerOptions
+from lra_bench.grid.notes import destinations
 from lra_bench.grid.plan import plan
 from tests.support.command import TINY, Folder
 from tests.support.record_factory import make_record
@@ -204,7 +205,7 @@ def test_the_wandb_run_is_offline_and_complete(bench):
     assert summary["metrics/test/accuracy"] == folder.record()["metrics"]["test"]["accuracy"]
 
 
-def test_the_destination_of_the_runs_is_printed_once_per_command(tmp_path, capsys, monkeypatch):
+def test_the_destination_of_the_runs_is_printed_once_per_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def planned(status, **options):
@@ -214,12 +215,11 @@ def test_the_destination_of_the_runs_is_printed_once_per_command(tmp_path, capsy
 
     offline = [planned("to run", mode="offline") for _ in range(2)]
     others = [planned("to run", name="none"), planned("done", project="finished")]
-    _say_destinations([*offline, *others], tmp_path / "my results", "never")
     runs = "'my results/wandb'"
-    assert capsys.readouterr().err == (
+    assert list(destinations([*offline, *others], tmp_path / "my results", "never")) == [
         f"W&B: runs are stored in {runs} and not uploaded; wandb sync {runs}/offline-run-* uploads them; "
-        "tracker=none turns this off.\n"
-    )
+        "tracker=none turns this off."
+    ]
 
 
 def test_a_truncated_cache_file_is_rebuilt_and_reported(bench, forks):

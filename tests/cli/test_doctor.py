@@ -48,11 +48,12 @@ def test_extras_are_listed_with_the_command_that_installs_them(monkeypatch):
     installed = {"submitit": "1.5.4", "linformer": "0.2.3"}
     monkeypatch.setattr(doctor, "_version", installed.get)
     found = {finding.what: finding for finding in doctor._extras()}
-    assert set(found) == {f"extra {name}" for name in ("nvidia", "accelerated", "slurm", "retrieval", "rl", "peers")}
+    names = ("nvidia", "accelerated", "slurm", "retrieval", "rl", "peers", "tokenizers", "notebook")
+    assert set(found) == {f"extra {name}" for name in names}
     assert all(finding.ok is None for finding in found.values())
     assert found["extra slurm"].found == "submitit 1.5.4"
     assert found["extra nvidia"].found == f"without nvidia-ml-py: {errors.install_command('nvidia')}"
-    assert found["extra peers"].found == f"1 of 13 packages; {errors.install_command('peers')}"
+    assert found["extra peers"].found == f"1 of 16 packages; {errors.install_command('peers')}"
 
 
 def test_extras_are_installed_from_the_checkout_and_without_one_by_their_packages(monkeypatch, tmp_path):

@@ -189,5 +189,5 @@ def test_capabilities_equal_those_of_the_classes_and_are_read_without_importing_
     read = options("models", declared=True)
     monkeypatch.setattr(sources, "_edited", lambda: frozenset(editable_files()))  # so that the classes are imported
     assert options("models", declared=True) == read
-    assert mixer_capability("lra_bench.models.full.softmax_attention.SoftmaxAttention").family == "full"
+    assert mixer_capability({"_target_": "lra_bench.models.full.softmax_attention.SoftmaxAttention"}).family == "full"
     assert network_capability("lra_bench.models.bag_of_tokens.BagOfTokens").family == "control"

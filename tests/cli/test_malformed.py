@@ -18,8 +18,8 @@ from safetensors.torch import save_model
 
 from lra_bench.data.archives import read_files
 from lra_bench.data.cache import Cache
-from lra_bench.leaderboard.published import COLUMNS, load_published
 from lra_bench.records import store, tables
+from lra_bench.tables.published import COLUMNS, load_published
 from lra_bench.tasks.image.unpickle import load_batch
 from lra_bench.tasks.listops.files import read_examples
 from lra_bench.tasks.retrieval.files import find_pairs, read_pairs

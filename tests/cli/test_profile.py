@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from lra_bench.cli import main
-from lra_bench.cli.profile import comparison_plans
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.grid import status
+from lra_bench.grid.profiles import comparison_plans
 from lra_bench.profiling.speed_point import LARGEST
 from tests.support.command import Folder
 
@@ -86,7 +86,7 @@ def test_models_that_do_not_support_the_task_are_listed_or_refused(monkeypatch: 
         (["measure.speed_batches=[1,big]"], ["measure.speed_batches=[1,big]", LARGEST]),
         (["measure.memory_limit_gigabytes=-1"], ["measure.memory_limit_gigabytes=-1", "above 0"]),
         (["--output", "a_file/rows.csv"], ["--output a_file/rows.csv", "cannot be written"]),
-        (["--results", "a_file"], ["--results", "a_file", "cannot be written", "choose another folder"]),
+        (["--results", "a_file"], ["--results", "a_file", "is a file; name a folder"]),
         (["performer"], ["performer: write model=performer"]),
     ],
 )
@@ -140,6 +140,6 @@ def timed_processes(parent: psutil.Process) -> list[psutil.Process]:
     return [
         child
         for child in parent.children()
-        if "lra_bench.profiling.comparison.worker" in " ".join(child.cmdline())
+        if "lra_bench.profiling.worker" in " ".join(child.cmdline())
         and Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "1000"
     ]

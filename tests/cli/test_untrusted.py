@@ -259,7 +259,7 @@ def test_no_control_character_of_a_record_or_a_file_name_is_printed(folder, work
     def fail(record):
         raise RuntimeError(CONTROLS)
 
-    monkeypatch.setattr("lra_bench.leaderboard.describe.describe", fail)
+    monkeypatch.setattr("lra_bench.tables.describe.describe", fail)
     assert run("show", path) == 1
 
 

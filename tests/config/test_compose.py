@@ -174,7 +174,8 @@ def test_an_unsupported_direction_is_reported_before_the_cell_runs(model, causal
 
 
 def test_the_automatic_position_is_that_of_the_protocol_if_the_mixer_supports_it():
-    assert compose("protocol=small").choices["position"] == "learned"
+    assert compose("protocol=small").choices["position"] == "rope"
+    assert compose("protocol=small", "model=fnet").choices["position"] == "learned"
     assert compose("protocol=small", "position=none").choices["position"] == "none"
     assert compose("protocol=smoke").choices["position"] == "none"
     assert compose("protocol=small", "backbone.position=sinusoidal").choices["position"] == "sinusoidal"
@@ -272,7 +273,7 @@ def test_the_hash_covers_exactly_the_options_that_determine_results():
     ]:
         assert key("model=performer", override) != base, override
     assert key("model=performer", fingerprint="other data") != base
-    assert key("model=performer", "position=sinusoidal") == base, "naming the default position must not change the hash"
+    assert key("model=performer", "position=rope") == base, "naming the default position must not change the hash"
 
 
 def test_an_option_with_its_default_does_not_change_the_hash():

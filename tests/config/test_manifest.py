@@ -76,6 +76,6 @@ def test_a_model_is_not_built_from_a_class_that_the_manifest_does_not_describe(m
 
 def test_capabilities_of_a_class_of_another_kind_are_refused():
     with pytest.raises(UserError, match="is not a mixer"):
-        mixer_capability("lra_bench.models.positions.rope.RotaryPosition")
+        mixer_capability({"_target_": "lra_bench.models.positions.rope.RotaryPosition"})
     with pytest.raises(UserError, match="is not a position"):
         position_hooks(PERFORMER)

@@ -30,7 +30,8 @@ def lines(tmp_path, *overrides, config_dir=None):
 def test_every_value_has_its_origin_and_the_values_that_it_overrides(tmp_path):
     shown = lines(tmp_path, "train.lr=5e-3", "train.clip=null", "task.max_depth=5")
     assert shown["steps"] == "steps: 4000 # protocol/quick.yaml: tasks.listops (common 2000, default 1000)"
-    assert shown["lr"] == "lr: 0.005 # override (protocol/quick.yaml: common 0.002, default 0.001)"
+    before = "protocol/quick.yaml: cells.listops/performer 0.001, protocol/quick.yaml: common 0.002, default 0.001"
+    assert shown["lr"] == f"lr: 0.005 # override ({before})"
     assert shown["clip"] == "clip: null # override (default 1.0)"
     assert shown["betas"] == "betas: [0.9, 0.999] # default"
     assert shown["source"] == "source: generated # task/listops.yaml"
@@ -83,9 +84,9 @@ def write(cell, results, hash="00000000", fingerprint=None, **changes):
 def test_the_reason_names_the_options_that_differ_from_the_nearest_record(tmp_path):
     (planned,) = plan(CELL, tmp_path)
     assert changed_since(planned.cell, tmp_path, None) == ""
-    write(planned.cell, tmp_path, lr=1e-3)
+    write(planned.cell, tmp_path, steps=2000)
     reason = changed_since(planned.cell, tmp_path, None)
-    assert reason == "differs from the record 00000000: train.lr 0.001 → 0.002, protocol/quick.yaml: common"
+    assert reason == "differs from the record 00000000: train.steps 2000 → 4000, protocol/quick.yaml: tasks.listops"
     write(planned.cell, tmp_path)
     assert changed_since(planned.cell, tmp_path, None).endswith("a default or several revisions in code")
     write(planned.cell, tmp_path, fingerprint="aaaa")

@@ -79,7 +79,7 @@ def test_the_values_of_the_page_are_those_of_the_configuration(protocol, compose
     for found, task, option, text in VALUES:
         if found == protocol:
             section, name = option.split(".")
-            expected = yaml.safe_load(re.sub(r"\(.*", "", text).strip())
+            expected = yaml.safe_load(re.sub(r"\(.*", "", text).strip().replace(" or ", "|"))
             value = composed[protocol, task][section][name]
             same = float(expected) == value if isinstance(value, float) else expected == value
             if not same:

@@ -56,6 +56,21 @@ def test_a_pilot_is_the_trial_of_a_search_at_the_rate_of_the_protocol() -> None:
     assert pilot.cell.key.hash == config_hash(trial, searched.cell.fingerprint)
 
 
+def test_rows_of_the_search_of_the_protocol_are_ranked_with_its_rows() -> None:
+    """Check that a searched cell trains as one with the chosen rate in the protocol, and its trials as pilots."""
+    cell = ["task=copy", "model=s4d"]
+    (searched,), (pilot,) = (
+        plan([*cell, *more], Path("no-results"))
+        for more in (["search=quick"], ["search=trial", "train.lr=1e-2", "seed=1000"])
+    )
+    assert searched.cell.key.protocol == pilot.cell.key.protocol.removesuffix("-trial")
+    final = search.final_config(searched.cell.config, 1e-2)
+    assert search.reference_lr(final) is None and key(final) == key(searched.cell.config)
+    assert search.reference_lr(search.final_config(cells("search=lr")[0].cell.config, 1e-2)) is not None
+    assert key(search.trial_config(searched.cell.config, 1e-2, 1000)) == key(pilot.cell.config)
+    assert cells("search=quick")[0].cell.key.protocol == "smoke-searched"
+
+
 def test_the_key_depends_on_grid_seeds_rule_factor_and_the_rate_of_the_protocol(config, monkeypatch) -> None:
     changed = [
         with_search(config, rates=[*config.search.rates, 0.1]),
@@ -100,8 +115,8 @@ def test_searched_cells_have_a_protocol_of_their_own() -> None:
         and not plain.cell.key.has_protocol("smoke-searched")
     )
     (small,) = plan(["task=copy", "model=local", "protocol=small", "search=lr"], Path("no-results"))
-    assert small.cell.key.protocol == "small-v2-searched"
-    assert (small.cell.key.protocol_name, small.cell.key.unsearched_protocol) == ("small", "small-v2")
+    assert small.cell.key.protocol == "small-v3-searched"
+    assert (small.cell.key.protocol_name, small.cell.key.unsearched_protocol) == ("small", "small-v3")
     assert CellKey("t", "m", "h", "my-searched-trial-x", "0", 0).protocol_name == "my-searched-trial-x"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lra_bench.config import sources
 from lra_bench.config.import_path import importable
-from lra_bench.config.sources import differing, editable_files, manifest, outside_modules
+from lra_bench.config.sources import differing, editable_files, libraries, manifest, outside_modules, source_digests
 from lra_bench.grid.plan import plan
 from tests.support.command import TINY
 
@@ -85,9 +85,30 @@ def test_a_cell_contains_the_text_of_the_users_modules(folder):
     assert built_in.cell.sources == {}
 
 
-def test_an_installed_package_covers_only_itself():
-    files = outside_modules({"_target_": "omegaconf.dictconfig.DictConfig"})
-    assert "omegaconf.basecontainer" in files and {name.partition(".")[0] for name in files} == {"omegaconf"}
+def test_the_code_of_an_installed_package_of_models_is_covered_and_the_version_of_a_library(tmp_path, monkeypatch):
+    installed = tmp_path / "site-packages"
+    for name, requires in {
+        "of_mixers": "Requires-Dist: lra.bench>=0.1\n",
+        "of_modules": "Requires-Dist: torch\n",
+    }.items():
+        (installed / f"{name}-1.dist-info").mkdir(parents=True)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2+cpu\n{requires}"
+        (installed / f"{name}-1.dist-info" / "METADATA").write_text(metadata)
+        (installed / f"{name}-1.dist-info" / "RECORD").write_text(f"{name}/__init__.py,,\n{name}/inner.py,,\n")
+        (installed / name).mkdir()
+        (installed / name / "__init__.py").write_text("import neighbour\nfrom . import inner\n")
+        (installed / name / "inner.py").write_text("")
+    (installed / "neighbour.py").write_text("")
+    monkeypatch.syspath_prepend(str(installed))
+    nodes = [{"_target_": f"{name}.Class"} for name in ("of_mixers", "of_modules")]
+    assert [set(outside_modules(node)) for node in nodes] == [{"of_mixers", "of_mixers.inner"}, set()]
+    assert libraries(nodes) == {"of_modules": "1.2"} == source_digests(nodes[1])
+    assert libraries({"_target_": "own_mixer.Mine"}) == {}
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "wrapping.py").write_text("import json, torch\n\n\ndef make():\n    import of_modules.inner\n")
+    monkeypatch.syspath_prepend(str(own))
+    assert libraries({"_target_": "wrapping.make"}) == {"of_modules": "1.2"}
 
 
 def test_only_an_edit_of_the_code_differs_from_the_stored_digests(tmp_path):

@@ -51,7 +51,7 @@ def test_tasks_with_a_board_of_their_own_are_averaged_with_each_other_only() -> 
 def test_a_group_expands_to_its_tasks_without_duplicates(own: Path) -> None:
     lra = list(task_group("lra").tasks)
     assert expand_tasks(["text", "lra", "copy", "own"], own) == ["text", "listops", *lra[2:], "copy", "recall"]
-    assert expand_tasks(["ALL"], own) == list(option_files("task"))
+    assert expand_tasks(["ALL"], own) == [task for task in option_files("task") if task not in ("csv", "hub")]
     assert expand_tasks(["nothing_known"], own) == ["nothing_known"]
 
 

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from matplotlib.text import Text
 
 from lra_bench import figures
 from lra_bench.contracts import UserError
-from lra_bench.figures import FIGURES, NothingToDrawError, draw, style, task_table
+from lra_bench.figures import NothingToDrawError, draw, figure_names, style, task_table
+from lra_bench.figures import figure as load
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
 from lra_bench.figures.score_vs_depth import COSTS
@@ -40,9 +42,9 @@ from tests.support.record_factory import (
     make_speed,
 )
 
-TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_state", "score_vs_depth")
+TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth")
 OWN_MODULE = ("score_vs_length", "abilities", "rate_search", "middle_phase", "minimal_pairs")
-OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in OWN_MODULE)
+OF_ONE_LENGTH = tuple(name for name in figure_names() if name not in OWN_MODULE)
 """Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""
 OF_SCORES = (
     "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "slices", "learning_curves", "heat_map",
@@ -146,9 +148,13 @@ def make_depths(seed: int) -> Any:
 
 
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
-    module = FIGURES[name]
+    module = load(name)
     usable = [r for r, reason in zip(made, module.exclusions(made), strict=True) if not reason]
-    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(module.table(usable), width)]
+    return [replace(sheet, pages=list(sheet.pages)) for sheet in module.draw(module.table(usable), width)]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for found in figure.legends for text in found.get_texts()]
 
 
 def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:
@@ -214,11 +220,11 @@ def test_legends_state_where_and_why_a_curve_ends() -> None:
         make_record("local", seed=1),
     ]
     figure, data = one("extrapolation", made)
-    lines = "".join(text.get_text() for text in figure.texts if text.get_gid() == "legend")
+    lines = "".join(legend(figure))
     named = lines.replace("\N{NO-BREAK SPACE}", " ").replace(" ", "")
-    for name in ("transformer · out of memory at 8× in listops", "linformer · undefined at 2×"):
+    for name in ("Transformer · out of memory at 8× in listops", "Linformer · undefined at 2×"):
         assert name.replace(" ", "") in named
-    assert "local·" not in named
+    assert "Local·" not in named
     ended = data[data["status"] != "ok"]
     assert ended["score"].isna().all() and (ended["seeds"] == 0).all() and len(ended) == 1 + 2 * 3
     drawn = [line for line in figure.axes[0].lines if line.get_zorder() == 3.5]
@@ -240,9 +246,9 @@ def test_length_variants_have_separate_panels_that_share_the_training_length() -
 def test_knobs_have_one_panel_per_variant_and_are_excluded_from_extrapolation() -> None:
     made = [with_knobs(make_record()), with_knobs(make_record("local")), make_record("transformer")]
     figure, data = one("evaluation_knobs", made)
-    assert [ax.get_title("left") for ax in figure.axes] == ["listops · local", "listops · performer"]
+    assert [ax.get_title("left") for ax in figure.axes] == ["listops · Local", "listops · Performer"]
     settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
-    assert [text.get_text() for text in figure.texts if text.get_gid() == "legend"] == [
+    assert legend(figure) == [
         *settings, "floor (baseline without a model): root operator", "95 % confidence interval over examples",
         "grey: no seed exceeds the floor",
     ]  # fmt: skip
@@ -299,6 +305,8 @@ def test_scores_by_memory_length_and_bytes_have_the_values_of_the_records() -> N
     assert list(curve.get_ydata()) == [1000, 2000, 3000]
     assert [label.get_text() for label in bits.get_xticklabels()] == ["0", "128", "512"]
     assert set(data["seeds"]) == {2} and data["low"].min() == pytest.approx(2.8)
+    (floor,) = [line for ax in (bits, state) for line in ax.lines if line.get_gid() == "floor"]
+    assert floor.axes is bits and floor.get_ydata()[0] == made[0].best_floor()[1]
 
 
 def test_scores_over_layers_flops_and_time_are_those_of_the_budgets() -> None:
@@ -310,11 +318,13 @@ def test_scores_over_layers_flops_and_time_are_those_of_the_budgets() -> None:
         assert list(fixed.get_xdata()) == pytest.approx([scale, 2 * scale, 4 * scale])
         assert list(fixed.get_ydata()) == pytest.approx([25.5, 30.5, 40.5])
         assert list(adaptive.get_xdata()) == pytest.approx([1.5 * scale, 3 * scale])
+        (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
+        assert floor.get_ydata()[0] == pytest.approx(100 * made[0].best_floor()[1])
     assert {"exit at one layer", "exit at a confidence"} <= set(data["rule"]) and len(data) == 3 * 5
     made[0].adaptive_depth["points"][0]["flops_per_token"] = None
     made[1].adaptive_depth["points"][0]["flops_per_token"] = None
     assert len(one("score_vs_depth", made)[1]) == 3 * 5 - 1
-    assert FIGURES["score_vs_depth"].exclusions([make_record()]) == ["without budgets of depth"]
+    assert load("score_vs_depth").exclusions([make_record()]) == ["without budgets of depth"]
 
 
 def test_depths_by_slice_are_sorted_with_their_deviation() -> None:
@@ -326,7 +336,7 @@ def test_depths_by_slice_are_sorted_with_their_deviation() -> None:
     assert [label.get_text() for label in ax.get_xticklabels()] == ["2", "3", "10"]
     assert (data["high"] - data["mean_depth"]).tolist() == pytest.approx([0.25] * 3) and set(data["n"]) == {200}
     assert ax.get_title("left").endswith("by depth") and ax.get_ylabel() == "mean number of layers"
-    assert FIGURES["depth_by_slice"].exclusions([make_record()]) == ["without depths of several slices"]
+    assert load("depth_by_slice").exclusions([make_record()]) == ["without depths of several slices"]
 
 
 def test_losses_with_a_knob_have_separate_axes() -> None:
@@ -335,7 +345,7 @@ def test_losses_with_a_knob_have_separate_axes() -> None:
     rows += [{**row, "knob": "position.scaling=yarn"} for row in rows if row["ratio"] > 1]
     figure, _ = one("loss_by_position", [record])
     titles = [ax.get_title("left").replace("\n", " ") for ax in figure.axes]
-    assert titles == ["listops · performer", "listops · performer · position.scaling=yarn"]
+    assert titles == ["listops · Performer", "listops · Performer · position.scaling=yarn"]
 
 
 def test_slices_show_the_mean_over_seeds_and_the_floor_of_each_slice() -> None:
@@ -376,7 +386,7 @@ def test_minimal_pairs_show_the_score_by_label_and_random_guesses() -> None:
     assert list(own["score"]) == pytest.approx([0.9, 0.6, 0.02]) and list(own["learned"]) == [3, 3, 0]
     lines = {tuple(line.get_ydata()) for line in ax.lines if line.get_zorder() == 3.5}
     assert lines == {tuple(100 * own["score"]), (40.0, 0.0, 0.0)}
-    assert FIGURES["minimal_pairs"].exclusions(made) == [*[""] * 4, "without minimal pairs"]
+    assert load("minimal_pairs").exclusions(made) == [*[""] * 4, "without minimal pairs"]
 
 
 def test_slices_are_sorted_by_their_first_number_and_single_slices_are_not_drawn() -> None:
@@ -408,12 +418,12 @@ def test_labels_of_many_slices_do_not_overlap(width: float) -> None:
 
 def test_labels_with_many_modified_keys_contain_their_number() -> None:
     _, data = one("extrapolation", [make_record(protocol_modified=["task.rows", "train.lr", "train.steps"])])
-    assert set(data["label"]) == {"performer (3 keys changed)"}
+    assert set(data["label"]) == {"Performer (3 keys changed)"}
 
 
 def test_learning_curves_show_mean_and_range_over_seeds(tmp_path: Path) -> None:
     _, data = one("learning_curves", stored(records(), tmp_path))
-    local = data[data["label"] == "local"].set_index("step")
+    local = data[data["label"] == "Local"].set_index("step")
     assert list(local.index) == [25, 50, 75, 100]
     expected = make_curves().dropna().set_index("step")["validation_score"][50]
     assert local.loc[50, "score"] == pytest.approx(1.1 * expected)
@@ -458,7 +468,7 @@ def test_machines_and_batch_sizes_have_separate_axes() -> None:
     made = [make_record(), make_record(hardware="h200-bf16"), wide]
     drawn = {sheet.name: sheet for sheet in sheets("speed_vs_length", made)}
     assert list(drawn) == ["quick-cpu-epyc-2t", "quick-h200-bf16"]
-    headings = [page.texts[0].get_text() for sheet in drawn.values() for page in sheet.pages]
+    headings = [page.get_suptitle() for sheet in drawn.values() for page in sheet.pages]
     assert headings == [
         "protocol quick · cpu-epyc-2t · listops · batch 1",
         "protocol quick · cpu-epyc-2t · listops · batch 32",
@@ -478,7 +488,7 @@ def of_two_versions() -> list[Record]:
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_versions_of_a_task_have_separate_axes(name: str, stored_once) -> None:
     [sheet] = sheets(name, stored_once(of_two_versions))
-    assert set(sheet.data["label"]) <= {"transformer", "performer"}
+    assert set(sheet.data["label"]) <= {"Transformer", "Performer"}
     legend_text = " ".join(text for page in sheet.pages for text in written(page))
     assert "listops v1" in legend_text and "listops v2" in legend_text
 
@@ -501,7 +511,7 @@ def test_protocols_and_machines_have_separate_sheets(name: str, stored_once) -> 
         if name in TIMED:
             assert sheet.data["hardware"].nunique() == 1
         elif "modified" not in sheet.name and "small" not in sheet.name:
-            assert {"performer @ cpu-epyc-2t", "performer @ h200-bf16"} <= set(sheet.data["label"])
+            assert {"Performer @ cpu-epyc-2t", "Performer @ h200-bf16"} <= set(sheet.data["label"])
 
 
 @pytest.mark.one_in(3)
@@ -512,7 +522,7 @@ def test_variants_with_equal_names_have_distinct_labels(name: str) -> None:
     changes = ({"hash": "aaaa0000"}, {"hash": "bbbb0000"}, {"protocol_modified": ["train.lr"]})
     alike = [with_knobs(make_record(**change)) for change in changes]
     assert {label for sheet in sheets(name, alike) for label in sheet.data["label"]} == {
-        "performer #aaaa0000", "performer #bbbb0000", "performer (train.lr changed)",
+        "Performer #aaaa0000", "Performer #bbbb0000", "Performer (train.lr changed)",
     }  # fmt: skip
 
 
@@ -522,12 +532,12 @@ def test_the_best_of_many_variants_are_drawn_in_colour() -> None:
     [sheet] = sheets("extrapolation", made)
     [page] = sheet.pages
     assert sheet.data["label"].nunique() == 12  # the data contain all variants
-    names = [text.get_text() for text in page.texts if text.get_gid() == "legend"]
-    assert {"transformer", "bag_of_tokens"} <= set(names)
-    assert "8 of 12 variants" in " ".join(written(page)).replace("\n", " ")
+    names = legend(page)
+    assert {"Transformer", "Bag Of Tokens"} <= set(names)
+    assert sheet.notes[0].startswith("8 of 12 variants highlighted: ")
     places = sheet.data.assign(place=sheet.data.groupby(["task", "ratio"])["score"].rank(ascending=False))
     by_place = places.groupby("label")["place"].mean().sort_values()
-    ahead = [label for label in by_place.index if label not in ("transformer", "bag_of_tokens")][:4]
+    ahead = [label for label in by_place.index if label not in ("Transformer", "Bag Of Tokens")][:4]
     assert set(ahead) <= set(names)
     for ax, own in zip(page.axes, (8, 7), strict=True):
         assert len([line for line in ax.lines if line.get_zorder() == 3.5]) == own
@@ -569,12 +579,12 @@ def test_text_of_the_heat_map_contrasts_with_every_colour() -> None:
             assert contrast(to_hex(text.get_color()), to_hex(colour)) >= 4.5
 
 
-def test_score_vs_speed_uses_one_length_and_memory_as_area() -> None:
+def test_score_vs_speed_uses_the_length_nearest_to_that_of_the_score_and_memory_as_area() -> None:
     made = many(4, ("listops",))
-    made[0].speed = [point for point in made[0].speed if point["length"] < 16384]
     figure, data = one("score_vs_speed", made)
-    # The longest length that most records measured.
-    assert set(data["speed_length"]) == {8192} and len(data) == 4
+    assert set(data["speed_length"]) == {1024} and set(data["train_length"]) == {500} and len(data) == 4
+    made[0].speed = [point for point in made[0].speed if point["length"] > 5000]  # more than ten times the score's
+    assert len(one("score_vs_speed", made)[1]) == 3
     (ax,) = figure.axes
     (halos,) = [found for found in ax.collections if found.get_zorder() == 1.5]
     areas = halos.get_sizes() / data["peak_memory_bytes"].to_numpy(float)
@@ -647,7 +657,7 @@ def test_files_are_reproducible(name: str, stored_once, tmp_path: Path) -> None:
     found = []
     for folder in ("one", "two"):
         paths = draw(name, made, tmp_path / folder, width="one")
-        assert {path.suffix for path in paths} == {".pdf", ".png", ".csv"}
+        assert {path.suffix for path in paths} == {".pdf", ".png", ".csv", ".txt", ".tex"}
         assert sorted(paths) == sorted((tmp_path / folder).iterdir())
         found.append([path.read_bytes() for path in paths])
     assert found[0] == found[1]
@@ -690,7 +700,7 @@ def test_axis_labels_fit_with_three_panels_per_row(name: str, stored_once) -> No
 def test_the_legend_explains_bars(name: str) -> None:
     def legend_text(made: list[Record]) -> str:
         figure, _ = one(name, made)
-        return " ".join(text.get_text() for text in figure.texts if text.get_gid() == "legend")
+        return " ".join(legend(figure))
 
     of_one = [make_record(model) for model in ("transformer", "performer")]
     of_five = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(5)]
@@ -743,7 +753,7 @@ def test_scores_at_the_floor_are_grey() -> None:
 
 def test_lengths_of_score_and_cost_are_named() -> None:
     for name, label in (
-        ("score_vs_speed", "tokens/s (length 8k, batch 1)"),
+        ("score_vs_speed", "tokens/s (length 1k, batch 1)"),
         ("score_vs_growth", "1k–16k"),
         ("score_vs_state", "length 500"),
     ):
@@ -777,13 +787,14 @@ def check_layout(name: str, made: list[Record], width: float) -> None:
         for (first, one_box), (second, other_box) in itertools.combinations(boxes, 2):
             assert not one_box.padded(-0.5).overlaps(other_box.padded(-0.5)), (first, second)
         for text, box in boxes:
-            if text.get_gid() == "legend":
+            if any(text in legend.get_texts() for legend in page.legends):
                 assert not any(box.overlaps(ax.bbox) for ax in page.axes), text
 
 
 def shown(figure: Figure) -> Iterator[Text]:
     """Yield the visible texts; matplotlib also keeps tick labels outside of the axis limits."""
     yield from figure.texts
+    yield from (text for legend in figure.legends for text in legend.get_texts())
     for ax in figure.axes:
         yield from (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.texts)  # type: ignore[attr-defined]
         for axis in (ax.xaxis, ax.yaxis):
@@ -794,8 +805,8 @@ def test_ranks_mark_variants_that_were_not_tested() -> None:
     made = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(3)]
     figure, _ = one("ranks", [*made, make_record("local")])
     (mark,) = [text for text in figure.axes[0].texts if text.get_gid() == "untested"]
-    of_local = next(text for text in figure.axes[0].texts if text.get_text() == "local")
-    assert mark.get_position()[1] == of_local.get_position()[1]
+    middles = {tick.get_text(): tick.get_position()[1] for tick in figure.axes[0].get_yticklabels()}
+    assert mark.xy[1] == middles["Local"]
     assert "fewer than 3 seeds" in " ".join(written(figure))
     figure, _ = one("ranks", made)
     assert "fewer than 3 seeds" not in " ".join(written(figure))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.lines import Line2D
 
 from lra_bench.figures.palette import AT_FLOOR, BELOW_FLOOR
 from lra_bench.records import store
@@ -98,5 +97,5 @@ def test_a_curve_is_grey_only_if_no_seed_is_ever_better_than_the_floor(tmp_path:
 def test_the_legend_shows_a_curve_in_grey_if_it_is_grey_in_every_panel(tmp_path: Path) -> None:
     made = [saved(tmp_path, model, best) for model, best in (("local", 0.5), ("lstm", 0.2))]
     figure, _ = one("learning_curves", made)
-    colours = [to_hex(line.get_color()) for line in figure.get_children() if isinstance(line, Line2D)]
+    colours = [to_hex(line.get_color()) for line in figure.legends[0].legend_handles]
     assert colours.count(AT_FLOOR.lower()) == 2  # the curve, and the entry that explains grey curves

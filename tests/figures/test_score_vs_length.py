@@ -39,11 +39,11 @@ def study(models=MODELS, tasks=("copy", "recall"), seeds=2) -> list[Record]:
 
 def test_each_training_is_a_point_on_the_line_of_its_system() -> None:
     figure, data = one(NAME, study())
-    line = data[(data["label"] == "performer (task.length changed)") & (data["task"] == "copy")]
+    line = data[(data["label"] == "Performer (task.length changed)") & (data["task"] == "copy")]
     assert list(line["length"]) == [128, 256, 512]
     assert list(line["score"]) == pytest.approx([0.9 - length / 2000 + 0.01 for length in (128, 256, 512)])
     assert set(line["seeds"]) == {2} and set(line["interval"]) == {"each"}
-    assert set(data["label"]) == {f"{model} (task.length changed)" for model in MODELS}
+    assert set(data["label"]) == {f"{model.title()} (task.length changed)" for model in MODELS}
     assert {"copy", "recall", "128", "256", "512"} <= set(written(figure))
 
 
@@ -80,7 +80,7 @@ def test_a_system_is_one_variant_across_task_options_and_training_recipes() -> N
             record.protocol_modified = ["task.length", "task.pairs"]
     [sheet] = sheets(NAME, made)
     assert sheet.data.groupby("label")["task"].nunique().to_dict() == {
-        f"{model} (task.length changed)": 2 for model in ("local", "performer")
+        f"{model.title()} (task.length changed)": 2 for model in ("local", "performer")
     }
 
 
@@ -124,4 +124,4 @@ def test_layout_is_readable_and_files_are_reproducible(width: float, tmp_path: P
     check_layout(NAME, made, width)
     name = "one" if width == COLUMN_INCHES else "two"
     first, again = ([p.read_bytes() for p in draw(NAME, made, tmp_path / folder, name)] for folder in "ab")
-    assert first == again and len(first) == 3
+    assert first == again and len(first) == 5

@@ -112,7 +112,7 @@ def test_durations_are_formatted_in_their_unit(seconds, words):
 
 
 def on_gpu(**changes):
-    return cell(5000, model="transformer", protocol="small-v2", hardware="h200-bf16", **changes)
+    return cell(5000, model="transformer", protocol="small-v3", hardware="h200-bf16", **changes)
 
 
 def test_training_time_on_a_gpu_without_records_is_estimated_from_the_stored_costs():
@@ -122,7 +122,7 @@ def test_training_time_on_a_gpu_without_records_is_estimated_from_the_stored_cos
 
 
 def test_stored_costs_are_not_used_for_other_sizes_precisions_and_devices():
-    other = [cell(5000, model="transformer", protocol="small-v2"), on_gpu(task="copy")]
+    other = [cell(5000, model="transformer", protocol="small-v3"), on_gpu(task="copy")]
     other.append(dataclasses.replace(on_gpu(), modified=("backbone.width",)))
     for options in ({"precision": "fp32"}, {"strategy": "ddp"}):
         hardware = dataclasses.replace(on_gpu().config.hardware, **options)

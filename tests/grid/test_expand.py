@@ -81,4 +81,4 @@ def test_cells_of_a_built_in_grid_are_valid(name):
     assert len({tuple(sorted(cell)) for cell in cells}) == len(cells)
     for group, _, value in (text.partition("=") for cell in cells for text in cell):
         assert group not in GROUPS or value in option_files(group), f"{group}={value}"
-    assert all(each.model["mixer"] for each in configurations(cells[::7]))
+    assert all(each.model["label"] for each in configurations(cells[::7]))

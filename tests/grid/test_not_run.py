@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lra_bench.cli.profile import comparison_plans
 from lra_bench.contracts import Task, Unwritable, UserError
 from lra_bench.grid.execute import execute, must_run, not_run, partition
 from lra_bench.grid.plan import plan
+from lra_bench.grid.profiles import comparison_plans
 from lra_bench.grid.status import NO_DATA, REFUSED, RERUN, UNREADABLE, Planned
 from lra_bench.records import store
 from lra_bench.tasks.retrieval import Retrieval

@@ -8,8 +8,8 @@ import torch
 
 from lra_bench.cells.run import run
 from lra_bench.cells.stages import Stages
-from lra_bench.cli.profile import comparison_plans
 from lra_bench.grid.plan import plan
+from lra_bench.grid.profiles import comparison_plans
 from lra_bench.records import store
 from lra_bench.tasks.listops import ListOps
 from tests.support.command import TINY

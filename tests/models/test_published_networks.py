@@ -21,8 +21,8 @@ def composed():
     """Return a function that composes a Transformer under a protocol and task."""
     with hydra_context():
         yield (
-            lambda protocol, task: (
-                compose([f"protocol={protocol}", f"task={task}", "model=transformer", "hardware=cpu"]).config
+            lambda protocol, task, *more: (
+                compose([f"protocol={protocol}", f"task={task}", "model=transformer", "hardware=cpu", *more]).config
             )
         )
 
@@ -61,10 +61,10 @@ def made(config, spec):
     return network, batch, torch.arange(batch.width) < batch.lengths[..., None]
 
 
-@pytest.mark.agrees("transformer", compared="the whole network under protocol=small", within=1e-10)
+@pytest.mark.agrees("transformer", compared="the whole network under protocol=small position=learned", within=1e-10)
 def test_small_is_the_network_of_xiong_et_al(composed, within):
     """Compare with LRA/code/model.py and model_wrapper.py; the mean is taken over real tokens, as the recipe says."""
-    config = composed("small", "listops")
+    config = composed("small", "listops", "position=learned")
     network, batch, valid = made(config, CLASSIFICATION)
     hidden = encode(network, batch.tokens, valid, gelu=F.gelu)
     pooled = (hidden * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
@@ -73,9 +73,11 @@ def test_small_is_the_network_of_xiong_et_al(composed, within):
     assert all(layer.bias is not None for layer in (network.mixers[0].query, network.mixers[0].output))
 
 
-@pytest.mark.agrees("transformer", compared="the whole network under protocol=small, pairs of documents", within=1e-10)
+@pytest.mark.agrees(
+    "transformer", compared="the whole network under protocol=small position=learned, pairs of documents", within=1e-10
+)
 def test_small_combines_documents_as_xiong_et_al(composed, within):
-    network, batch, valid = made(composed("small", "retrieval"), MATCHING)
+    network, batch, valid = made(composed("small", "retrieval", "position=learned"), MATCHING)
     hidden = encode(network, batch.tokens.flatten(0, 1), valid.flatten(0, 1), gelu=F.gelu).unflatten(0, (-1, 2))
     a, b = ((hidden * valid[..., None]).sum(2) / valid.sum(2, keepdim=True)).unbind(1)
     first, *_, second = network.head.layers
@@ -116,7 +118,7 @@ def test_lra_combines_documents_as_tay_et_al(composed, within):
     [("small", "image", 0.02, 0.02), ("lra", "image", 1.0, 0.02), ("lra", "text", 1.0, 1.0)],
 )
 def test_initial_values_are_those_of_the_code(composed, protocol, task, embeddings, positions):
-    config = composed(protocol, task)
+    config = composed(protocol, task, *(["position=learned"] if protocol == "small" else []))
     config.backbone.max_length = 1000
     network = build_model(config, CLASSIFICATION)
     assert network.embedding.weight.std().item() == pytest.approx(embeddings, rel=0.1)

@@ -17,18 +17,18 @@ import pytest
 from lra_bench.cli import main
 from lra_bench.contracts import UserError
 from lra_bench.figures.palette import FAMILIES, look
-from lra_bench.leaderboard import export
-from lra_bench.leaderboard.badges import badge, badges_by_task
-from lra_bench.leaderboard.layouts import LAYOUTS
-from lra_bench.leaderboard.published import FLAGS
-from lra_bench.leaderboard.published_table import MARKS
 from lra_bench.page import charts, facts
 from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
 from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
+from lra_bench.tables import export
+from lra_bench.tables.badges import badge, badges_by_task
+from lra_bench.tables.layouts import LAYOUTS
+from lra_bench.tables.published import FLAGS
+from lra_bench.tables.published_table import MARKS
 from tests.support.page_records import study
-from tests.support.record_factory import make_curves, make_pairs, make_record
+from tests.support.record_factory import make_costs, make_curves, make_pairs, make_record
 
 VOID = {"meta", "link", "input", "br", "line", "img"}
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -353,3 +353,27 @@ def test_every_colour_is_readable_on_the_dark_background() -> None:
     hues |= {family.hue for family in FAMILIES.values()}
     assert all(contrast(lightened(hue), DARK_GROUND) >= READABLE for hue in hues)
     assert len({lightened(hue) for hue in hues}) == len(hues)
+
+
+def test_answers_name_the_best_row_above_the_floor_and_the_fastest_of_those_not_shown_to_be_worse() -> None:
+    def rows(model: str, accuracy: float, speed: float, seeds: int = 3) -> list[Record]:
+        made = [make_record(model, seed=seed, accuracy=accuracy + seed / 1e3) for seed in range(seeds)]
+        for record in made:
+            record.profiled = {**make_costs(1.0), "relative_speed": speed}
+        return made
+
+    records = [
+        *rows("transformer", 0.3, 1.0),
+        *rows("local", 0.9, 2.0),
+        *rows("performer", 0.9, 9.0),
+        *rows("fnet", 0.1, 20.0),
+    ]
+    text, _ = build(records)
+    [answer] = re.findall(r'<article class="answer">(.*?)</article>', text, re.DOTALL)
+    picks = dict(re.findall(r"<dt>(.*?)</dt><dd>.*?<b>(.*?)</b>", answer))
+    assert picks["best score"] in ("local", "performer") and "fnet" not in picks.values()
+    few, _ = build([record for record in records if record.key.seed == 0])
+    [answer] = re.findall(r'<article class="answer">(.*?)</article>', few, re.DOTALL)
+    assert "1 of 3 seeds" in answer and "fastest above the floor" in answer
+    none, _ = build(rows("fnet", 0.01, 1.0))
+    assert "no system exceeds the floor in every seed" in none

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.page.page import write_page
+from lra_bench.tables.layouts import LAYOUTS
 from tests.support.page_records import study
 from tests.support.record_factory import make_record
 
@@ -20,7 +20,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
-NASTY = "<img src=x onerror=alert(1)>"
+NASTY = "<img src=x onerror=a(1)>"  # longer values are shortened in names
 SMALL = "#track=small"
 LISTOPS = "#track=small&task=listops"
 
@@ -171,6 +171,7 @@ def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     assert shown(linked, "tr.row.measured th.variant") == shown(page, "tr.row.measured th.variant")
     linked.get_by_role("button", name="Reset").click()
     assert linked.evaluate("location.hash") == ""
+    linked.get_by_role("combobox", name="Protocol").select_option("all protocols")
     linked.get_by_role("searchbox").fill("FEATURES=64 rope")
     assert shown(linked, "button.open") == ["performer · features=64 · rope"]
     linked.get_by_role("searchbox").fill("no such name")
@@ -289,3 +290,15 @@ def test_all_tables_are_visible_without_scripts(visit: Any) -> None:
     assert page.locator(".board table").count() > 6
     assert page.locator('[id="board-small-listops-2"] tr.row').first.is_visible()
     assert not page.locator("form.controls").is_visible()
+
+
+def test_the_answers_are_visible_without_scrolling_and_open_the_table_of_their_task(visit: Any) -> None:
+    for width, height in ((1366, 768), (390, 844)):
+        page = visit(viewport={"width": width, "height": height})
+        box = page.locator(".answer").first.bounding_box()
+        assert box["y"] + box["height"] < height and box["x"] >= 0 and box["x"] + box["width"] <= width
+    answer = page.locator(".answer").first
+    assert "best score" in answer.inner_text()
+    task = answer.get_by_role("link").inner_text()
+    answer.get_by_role("link").click()
+    assert [title.split(":")[0] for title in shown(page, ".board h3")] == [task]

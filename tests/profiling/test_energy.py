@@ -72,5 +72,5 @@ def test_energy_of_a_cpu_step_is_that_of_its_packages(tmp_path: Path, monkeypatc
         file.write_text(str(int(file.read_text()) + 3_000_000))
 
     found = energy.measure_energy(step, torch.device("cpu"), counter, seconds=0.02)
-    assert found.joules_per_step == pytest.approx(3.0)
-    assert found.route.startswith("RAPL energy of all processor packages over")
+    assert found["joules_per_step"] == pytest.approx(3.0)
+    assert found["route"].startswith("RAPL energy of all processor packages over")

@@ -4,8 +4,9 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
-from lra_bench.contracts import TaskSpec
+from lra_bench.contracts import Batch, Output, TaskSpec
 from lra_bench.profiling import flops
 from lra_bench.profiling.flops import count_flops
 from lra_bench.profiling.synthetic import synthetic_batch
@@ -151,3 +152,30 @@ def test_custom_operator_is_named() -> None:
     with flops.Uncounted() as uncounted:
         double(torch.ones(2))
     assert uncounted.names == {"lra_bench_test.double"}
+
+
+class Recurrent(nn.Module):
+    def __init__(self, cell: type[nn.LSTM | nn.GRU], layers: int, bidirectional: bool, state: bool) -> None:
+        super().__init__()
+        self.network = cell(8, 6, layers, batch_first=True, bidirectional=bidirectional)
+        self.state = nn.Parameter(torch.zeros(layers * (1 + bidirectional), 1, 6)) if state else None
+
+    def forward(self, batch: Batch) -> Output:
+        state = None if self.state is None else self.state.expand(-1, len(batch.lengths), -1).contiguous()
+        both = state if state is None or isinstance(self.network, nn.GRU) else (state, state)
+        y, final = self.network(batch.values, both)
+        return Output(y.sum(dim=1) + (final if isinstance(self.network, nn.GRU) else final[0]).sum())
+
+
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+def test_products_of_a_recurrent_network_are_those_that_torch_computes(
+    cell: type[nn.LSTM | nn.GRU], layers: int, bidirectional: bool, state: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Recurrent(cell, layers, bidirectional, state)
+    batch = Batch(torch.tensor([5, 5, 5]), torch.zeros(3).long(), values=torch.randn(3, 5, 8))
+    fast = count_flops(model, batch)
+    monkeypatch.setattr(flops, "_products", lambda network, forward, *inputs: forward(*inputs))
+    assert count_flops(model, batch) == fast
+    assert fast.route == "meta"

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,17 +22,17 @@ from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig, Measure, Train
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import TaskSpec
-from lra_bench.profiling import bench, energy, scaling, timing, worker
-from lra_bench.profiling import profile as profiling
-from lra_bench.profiling.profile import profile
+from lra_bench.measurements import steps as benchmark
+from lra_bench.measurements.steps import profile
+from lra_bench.profiling import bench, energy, interleave, scaling, timing, worker
+from lra_bench.profiling.bench import inference_step, train_step
+from lra_bench.profiling.interleave import MEMORY_VARIABLES, MODULE
 from lra_bench.profiling.speed_point import unmeasured
-from lra_bench.profiling.steps import inference_step, train_step
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
-from lra_bench.profiling.worker_pool import JobWorkers, run_worker
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
 from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
-from lra_bench.runtime.subprocesses import environment
+from lra_bench.runtime.subprocesses import WorkerEnded, WorkerProcess, environment
 from lra_bench.training.optimizer import Optimizer
 from tests.support import toy_networks as toy
 
@@ -52,29 +53,18 @@ def hardware() -> Hardware:
     return resolve(config().hardware)
 
 
-def job(network: str = "LinearAttention", length: int = 32, spec: TaskSpec | None = None, **options: Any) -> dict:
-    return {
-        "config": as_dict(config(network, **options)),
-        "spec": dataclasses.asdict(spec or toy.spec()),
-        "length": length,
-        "batch_size": 2,
-        "modes": ["inference", "train"],
-        "limit_seconds": 30.0,
-        "flops": False,
-        "step_flops": False,
-        "memory_only": False,
-        "energy": False,
-    }
+def job(cell: CellConfig, spec: TaskSpec | None = None, batch: int = 2) -> dict[str, Any]:
+    """Return the job of a worker."""
+    common = {"attention": None, "memory_limit_bytes": None}
+    return {"config": as_dict(cell), "spec": dataclasses.asdict(spec or toy.spec()), "batch": batch, **common}
 
 
-@pytest.fixture
-def short_windows(monkeypatch: pytest.MonkeyPatch):
-    """Shorten the warm-up and the timing window, so that jobs are fast; the number of threads is restored."""
-    monkeypatch.setattr(timing, "SECONDS", 0.01)
-    monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
+def measured(
+    cell: CellConfig, spec: TaskSpec | None = None, limit_seconds: float = 30.0, **measure: Any
+) -> dict[str, Any]:
+    """Return the step benchmark of a configuration with other options of ``measure``."""
+    cell.measure = dataclasses.replace(cell.measure, **measure)
+    return profile(cell, spec or toy.spec(), hardware(), limit_seconds)
 
 
 # ---- synthetic batches
@@ -115,8 +105,8 @@ def test_grid_is_kept_or_square_or_none_at_another_length(length: int, grid: tup
 
 
 @pytest.mark.parametrize("kind", ["classification", "matching", "tagging", "language_modeling"])
-def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kind: str) -> None:
-    found = [result["speed"] for result in worker.results(job(spec=toy.spec(kind)))]
+def test_both_modes_are_measured_for_every_kind_of_task(in_process: list, kind: str) -> None:
+    found = measured(config(lengths=[32]), toy.spec(kind))["speed"]
     assert [entry["mode"] for entry in found] == ["inference", "train"]
     for entry in found:
         assert set(entry) == set(get_type_hints(SpeedPoint))
@@ -125,14 +115,12 @@ def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kin
         tokens = 2 * 32 * (2 if kind == "matching" else 1)
         assert entry["tokens_per_second"] == pytest.approx(tokens / entry["median_seconds"])
         assert entry["peak_allocated_bytes"] is None and entry["peak_reserved_bytes"] is None
-    memory_results = [result["memory"] for result in worker.results({**job(spec=toy.spec(kind)), "memory_only": True})]
-    assert [mode for mode, _ in memory_results] == ["inference", "train"]
     assert {(entry["batch_policy"], entry["attention_backend"]) for entry in found} == {("fixed", None)}
     # For inference the weights; for training also gradients, two moments, and a step counter per tensor.
     weights = sum(parameter.numel() for parameter in bench.model_at(config(), toy.spec(kind), 32).parameters())
     tensors = len(list(bench.model_at(config(), toy.spec(kind), 32).parameters()))
     assert [entry["static_bytes"] for entry in found] == [4 * weights, 4 * (4 * weights + tensors)]
-    peaks = [memory["peak_resident_growth_bytes"] for _, memory in memory_results]
+    peaks = [entry["peak_resident_growth_bytes"] for entry in found]
     assert None not in peaks or sys.platform != "linux"
 
 
@@ -144,14 +132,14 @@ def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kin
         ("error", False, ["failed", "failed"], "ValueError: shapes do not match"),
         ("build", False, ["incompatible", "incompatible"], "fixed to 31 positions"),
         ("refuses", False, ["incompatible", "incompatible"], "takes at most 31"),
-        ("slow", True, ["ok", "timeout"], "exceed the limit of 2 s"),
+        ("slow", True, ["ok", "timeout"], "the limit is 2 s"),
     ],
 )
 def test_failures_have_status_and_reason(
-    short_windows: None, how: str, training_only: bool, statuses: list[str], reason: str
+    in_process: list, how: str, training_only: bool, statuses: list[str], reason: str
 ) -> None:
-    request = {**job("Failing", how=how, limit=32, training_only=training_only), "limit_seconds": 2.0}
-    found = [result["speed"] for result in worker.results(request)]
+    cell = config("Failing", [32], how=how, limit=32, training_only=training_only)
+    found = measured(cell, limit_seconds=2.0)["speed"]
     assert [entry["status"] for entry in found] == statuses
     for entry in found:
         if entry["status"] != "ok":
@@ -159,40 +147,43 @@ def test_failures_have_status_and_reason(
             assert entry["median_seconds"] is None and entry["n"] == 0
 
 
-def test_job_can_request_flops_and_energy(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_and_energy_are_measured_after_the_steps(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "counter_of", lambda device: "no counter")
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
-    *found, steps, counted = worker.results({**job(length=32), "flops": True, "step_flops": True, "energy": True})
-    found.append(counted)
-    assert [next(iter(result)) for result in found] == ["speed", "speed", "energy", "flops"]
-    assert found[3]["flops"]["ceiling_per_second"] == 1e9
+    found = measured(config(lengths=[32]), flops=True, energy=True)
+    memory = ["build", "measure_peak_memory", "measure_peak_memory"]
+    assert [command for _, command in in_process] == [
+        *("build", "measure", "measure", *memory, "energy", "count_flops", "peak_matmul_flops"),
+    ]
+    assert found["flops"]["ceiling_per_second"] == 1e9
     # The FLOPs of the head are per row, all others are per token.
-    head, per_token = 2 * 8 * 5, found[3]["flops"]["per_token_forward"] - 2 * 8 * 5 / 64
-    assert steps["step_flops"]["inference"] == pytest.approx(32 * per_token + head)
-    assert steps["step_flops"]["train"] == 3 * steps["step_flops"]["inference"]
-    assert set(found[2]["energy"]) == set(get_type_hints(Energy))
-    assert found[2]["energy"] == {"joules_per_step": None, "route": "none: no counter"}
-    assert set(found[3]["flops"]) == set(get_type_hints(Flops))
-    assert found[3]["flops"]["length"] == 64, "FLOPs must be counted at the training length"
-    assert found[3]["flops"]["per_token_training"] == 3 * found[3]["flops"]["per_token_forward"]
+    head, per_token = 2 * 8 * 5, found["flops"]["per_token_forward"] - 2 * 8 * 5 / 64
+    inference, train = (entry["flops"] for entry in found["speed"])
+    assert inference == pytest.approx(2 * (32 * per_token + head)) and train == 3 * inference
+    assert set(found["energy"]) == set(get_type_hints(Energy))
+    assert found["energy"] == {"joules_per_step": None, "route": "none: no counter"}
+    assert set(found["flops"]) == set(get_type_hints(Flops))
+    assert found["flops"]["length"] == 64, "FLOPs must be counted at the training length"
+    assert found["flops"]["per_token_training"] == 3 * found["flops"]["per_token_forward"]
 
 
-def test_flops_are_counted_at_the_requested_length(short_windows: None, monkeypatch) -> None:
+def test_flops_are_counted_at_the_requested_length(in_process: list, monkeypatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
-    request = {**job(length=32), "modes": [], "flops": True}
     for requested, length in ((None, toy.spec().train_length), (16, 16)):
-        request["config"]["measure"]["flops_length"] = requested
-        (found,) = (result["flops"] for result in worker.results(request))
+        found = measured(config(lengths=[32]), flops=True, flops_length=requested)["flops"]
         assert found["length"] == length and found["per_token_forward"] > 0
 
 
-def test_flops_of_a_model_that_cannot_be_built_report_the_reason(
-    short_windows: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flops_and_lengths_of_which_only_one_can_be_measured(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
-    *_, last = worker.results({**job("Failing", how="build", limit=40), "flops": True})
-    assert last["flops"]["per_token_forward"] is None
-    assert "fixed to 39 positions" in last["flops"]["route"]
+    found = measured(config("Failing", [32], how="build", limit=40), flops=True)
+    assert [entry["status"] for entry in found["speed"]] == ["ok", "ok"]
+    assert found["flops"]["per_token_forward"] is None
+    assert "fixed to 39 positions" in found["flops"]["route"]
+    found = measured(config("Failing", [128], how="build", limit=70), flops=True, energy=True)
+    assert [entry["status"] for entry in found["speed"]] == ["incompatible", "incompatible"]
+    assert found["flops"]["per_token_forward"] > 0 and found["flops"]["ceiling_per_second"] == 1e9
+    assert found["energy"]["route"].startswith("none: ")
 
 
 FAST_MODELS = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nystrom", "fnet", "gmlp"}
@@ -206,7 +197,7 @@ FAST_MODELS = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna",
         for name in sorted(option_files("model"))
     ],
 )
-def test_every_model_can_be_measured(short_windows: None, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_model_can_be_measured(in_process: list, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     with configuration.hydra_context():
         composed = configuration.compose(
@@ -214,10 +205,10 @@ def test_every_model_can_be_measured(short_windows: None, model: str, monkeypatc
         ).config
     spec = build_task(composed).spec
     length = 2 * spec.train_length
-    request = {"config": as_dict(composed), "spec": dataclasses.asdict(spec), "length": length, "flops": True}
-    found = list(worker.results({**job(), **request}))
-    assert [(entry["speed"]["status"], entry["speed"]["length"]) for entry in found[:2]] == [("ok", length)] * 2
-    assert found[2]["flops"]["per_token_training"] > found[2]["flops"]["per_token_forward"] > 0
+    options = {"speed_lengths": [length], "speed_batch_size": 2, "speed_seconds": 0.01, "energy": False}
+    found = measured(composed, spec, **options)
+    assert [(entry["status"], entry["length"]) for entry in found["speed"]] == [("ok", length)] * 2
+    assert found["flops"]["per_token_training"] > found["flops"]["per_token_forward"] > 0
 
 
 def test_training_step_updates_parameters_and_inference_step_does_not() -> None:
@@ -254,62 +245,87 @@ def test_energy_is_the_counter_difference_divided_by_steps() -> None:
         time.sleep(0.001)
 
     found = energy.measure_energy(step, CPU, energy.Counter("joules", lambda: 5 + steps * 2.5), seconds=0.05)
-    assert found.joules_per_step == pytest.approx(2.5)
-    assert found.route.startswith("joules over 0.") and f"{steps} steps" in found.route
-    assert energy.measure_energy(step, CPU, energy.Counter("stuck", lambda: 5), 0.01).joules_per_step is None
+    assert found["joules_per_step"] == pytest.approx(2.5)
+    assert found["route"].startswith("joules over 0.") and f"{steps} steps" in found["route"]
+    assert energy.measure_energy(step, CPU, energy.Counter("stuck", lambda: 5), 0.01)["joules_per_step"] is None
 
 
 # ---- evaluation of worker results
 
 
 class Workers:
-    """Replacement for ``JobWorkers``: returns seconds per step by mode and length, or an exit status.
+    """Replacement for ``WorkerProcess``: answers with seconds per step by mode and length, or ends with a status.
 
-    ``jobs`` collects the timing jobs, ``memory_jobs`` lengths and modes of jobs that measure memory.
+    ``jobs`` and ``memory_jobs`` contain each length that was built for timing or for memory, with the modes that were
+    measured, ``batches`` the batch sizes of ``jobs``, ``counted`` the arguments of ``count_flops``, and ``started`` the
+    variables of the processes.
     """
 
     def __init__(self, seconds: Any, endings: dict[tuple[str, int], tuple[str, str]] | None = None) -> None:
-        self.seconds, self.endings, self.jobs = seconds, endings or {}, []
+        self.seconds, self.endings = seconds, endings or {}
+        self.jobs: list[tuple[int, list[str]]] = []
         self.memory_jobs: list[tuple[int, list[str]]] = []
+        self.batches: list[int] = []
+        self.counted: list[bool] = []
+        self.started: list[dict[str, str]] = []
+        self.steps: Callable[[int], dict] = lambda length: {}
 
-    def __call__(self, reused: bool) -> "Workers":
-        return self
-
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def run(
-        self, request: dict, timeout_seconds: float, variables: dict[str, str] | None = None
-    ) -> tuple[list[dict], tuple[str, str]]:
-        if request["memory_only"]:
-            assert variables == RETURN_FREED_MEMORY
-            self.memory_jobs.append((request["length"], request["modes"]))
-            memory = {"peak_resident_growth_bytes": 1000 * request["length"], "activation_bytes": None}
-            return [{"memory": [mode, memory]} for mode in request["modes"]], ("failed", "no more")
-        assert variables == KEEP_FREED_MEMORY
-        self.jobs.append(request)
-        found = []
-        for mode in request["modes"]:
-            if ending := self.endings.get((mode, request["length"])):
-                return found, ending
-            entry = unmeasured(mode, request["length"], request["batch_size"], "ok", "")
-            seconds = self.seconds(mode, request["length"])
-            found.append({"speed": {**entry, "median_seconds": seconds, "p10_seconds": seconds}})
-        if request["flops"]:
-            found.append({"flops": {"length": request["length"], "ceiling_per_second": 1e9}})
-        return found, ("failed", "ended without an answer")
+    def __call__(self, module: str, job: dict, variables: dict[str, str]) -> "Process":
+        self.started.append(variables)
+        return Process(self, job["batch"], variables)
 
 
-def tried(workers: Workers) -> list[tuple[int, list[str]]]:
-    """Return lengths and modes of the timing jobs."""
-    return [(request["length"], request["modes"]) for request in workers.jobs]
+class Process:
+    """A process of ``Workers``, in which each other method is a command."""
+
+    def __init__(self, workers: Workers, batch: int, variables: dict[str, str]) -> None:
+        assert variables in (KEEP_FREED_MEMORY, MEMORY_VARIABLES)
+        self.workers, self.batch, self.times = workers, batch, variables == KEEP_FREED_MEMORY
+        self.waiting: deque[tuple[str, dict]] = deque()
+
+    def send(self, command: str, **arguments: Any) -> None:
+        self.waiting.append((command, arguments))
+
+    def receive(self, timeout: float) -> dict:
+        command, arguments = self.waiting.popleft()
+        return getattr(self, command)(**arguments)
+
+    def build(self, length: int, flops: bool) -> dict:
+        self.length = length
+        (self.workers.jobs if self.times else self.workers.memory_jobs).append((length, []))
+        self.workers.batches += [self.batch] if self.times else []
+        return {"flops": {}}
+
+    def measure(self, mode: str, limit_seconds: float) -> dict:
+        assert self.times
+        self.workers.jobs[-1][1].append(mode)
+        if ending := self.workers.endings.get((mode, self.length)):
+            raise WorkerEnded(*ending)
+        seconds = self.workers.seconds(mode, self.length)
+        entry = unmeasured(mode, self.length, self.batch, "ok", "")
+        return {"entry": {**entry, "median_seconds": seconds, "p10_seconds": seconds}}
+
+    def measure_peak_memory(self, mode: str, batch_size: int) -> dict:
+        assert not self.times
+        self.workers.memory_jobs[-1][1].append(mode)
+        return {"memory": {"peak_resident_growth_bytes": 1000 * self.length, "activation_bytes": None}}
+
+    def count_flops(self, per_token: bool) -> dict:
+        self.workers.counted.append(per_token)
+        section = {"length": self.length}
+        return {"steps": self.workers.steps(self.length), **({"section": section} if per_token else {})}
+
+    def peak_matmul_flops(self) -> dict:
+        return {"flops_per_second": 1e9}
+
+    def end(self) -> None: ...
 
 
-def run_profile(workers: Workers, monkeypatch: pytest.MonkeyPatch, lengths: list[int], **options: Any) -> dict:
-    monkeypatch.setattr(profiling, "JobWorkers", workers)
-    return profile(config(lengths=lengths), toy.spec(), hardware(), **options)
+def run_profile(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch, lengths: list[int] | None, limit_seconds: float = 25, **measure
+) -> dict:
+    monkeypatch.setattr(interleave, "WorkerProcess", workers)
+    return measured(config(lengths=lengths), limit_seconds=limit_seconds, **measure)
 
 
 def test_lengths_are_measured_in_increasing_order_with_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,10 +337,10 @@ def test_lengths_are_measured_in_increasing_order_with_progress(monkeypatch: pyt
         assert total == 3
         yield advances.append
 
-    monkeypatch.setattr(profiling, "bar", counting)
+    monkeypatch.setattr(benchmark, "bar", counting)
     found = run_profile(workers, monkeypatch, [4096, 1024, 2048])
-    assert tried(workers) == [(length, ["inference", "train"]) for length in (1024, 2048, 4096)]
-    assert workers.memory_jobs == tried(workers), "memory must be measured for all timed modes, in separate processes"
+    assert workers.jobs == [(length, ["inference", "train"]) for length in (1024, 2048, 4096)]
+    assert workers.memory_jobs == workers.jobs, "memory must be measured for all timed modes, in separate processes"
     assert {(entry["length"], entry["peak_resident_growth_bytes"]) for entry in found["speed"]} == {
         (length, 1000 * length) for length in (1024, 2048, 4096)
     }
@@ -337,11 +353,9 @@ def test_lengths_are_measured_in_increasing_order_with_progress(monkeypatch: pyt
 
 
 def test_flops_are_counted_without_a_step_benchmark() -> None:
-    cell = config(lengths=[])
-    assert profiling.profile(cell, toy.spec(), hardware())["flops"] is None
-    cell.measure.flops = True
+    assert measured(config(lengths=[]))["flops"] is None
     torch.manual_seed(0)
-    found = profiling.profile(cell, toy.spec(), hardware())
+    found = measured(config(lengths=[]), flops=True)
     after = torch.rand(1)
     assert found["speed"] == [] and set(found["flops"]) == set(get_type_hints(Flops))
     assert found["flops"]["per_token_training"] == 3 * found["flops"]["per_token_forward"] > 0
@@ -350,21 +364,16 @@ def test_flops_are_counted_without_a_step_benchmark() -> None:
     assert after == torch.rand(1)
 
 
-def test_flops_are_counted_only_at_the_first_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_per_token_are_counted_only_at_the_first_length(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
-    monkeypatch.setattr(profiling, "JobWorkers", workers)
-    options = config(lengths=[1024, 2048])
-    options.measure.flops = True
-    assert profile(options, toy.spec(), hardware())["flops"] == {"length": 1024, "ceiling_per_second": 1e9}
-    assert [request["flops"] for request in workers.jobs] == [True, False]
+    found = run_profile(workers, monkeypatch, [1024, 2048], flops=True)
+    assert found["flops"] == {"length": 1024, "ceiling_per_second": 1e9}
+    assert workers.counted == [True, False]
 
 
 def test_sections_missing_after_a_killed_process_report_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3, {("train", 1024): ("out_of_memory", "killed")})
-    monkeypatch.setattr(profiling, "JobWorkers", workers)
-    options = config(lengths=[1024])
-    options.measure.flops = options.measure.energy = True
-    found = profile(options, toy.spec(), hardware())
+    found = run_profile(workers, monkeypatch, [1024], flops=True, energy=True)
     assert found["flops"]["per_token_forward"] is None and "killed" in found["flops"]["route"]
     assert found["energy"]["joules_per_step"] is None and "killed" in found["energy"]["route"]
     assert set(found["flops"]) == set(get_type_hints(Flops)) and set(found["energy"]) == set(get_type_hints(Energy))
@@ -372,20 +381,26 @@ def test_sections_missing_after_a_killed_process_report_the_reason(monkeypatch: 
 
 def test_lengths_and_batch_size_default_to_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
-    monkeypatch.setattr(profiling, "JobWorkers", workers)
-    options = config()
-    options.measure.speed_batch_size = None
-    profile(options, toy.spec(), hardware())
-    assert [(request["length"], request["batch_size"]) for request in workers.jobs] == [
-        (length, 1) for length in (1024, 2048, 4096, 8192, 16384)
-    ]
+    run_profile(workers, monkeypatch, None, speed_batch_size=None)
+    assert [length for length, _ in workers.jobs] == [1024, 2048, 4096, 8192, 16384]
+    assert workers.batches == [1] * 5
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_processes_are_reused_at_the_next_length_unless_code_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    workers = Workers(lambda mode, length: 1e-3)
+    monkeypatch.setattr(interleave, "WorkerProcess", workers)
+    profile(config(lengths=[1024, 2048, 4096]), toy.spec(), dataclasses.replace(hardware(), compile=compiled))
+    assert workers.started == [KEEP_FREED_MEMORY, MEMORY_VARIABLES] * (3 if compiled else 1)
 
 
 def test_mode_is_not_measured_after_its_first_failure_and_the_other_is(monkeypatch: pytest.MonkeyPatch) -> None:
     killed = ("out_of_memory", "killed")
     workers = Workers(lambda mode, length: 1e-3, {("train", 2048): killed, ("inference", 4096): killed})
     found = run_profile(workers, monkeypatch, [1024, 2048, 4096, 8192])
-    assert tried(workers) == [(1024, ["inference", "train"]), (2048, ["inference", "train"]), (4096, ["inference"])]
+    assert workers.jobs == [(1024, ["inference", "train"]), (2048, ["inference", "train"]), (4096, ["inference"])]
     assert [(e["mode"], e["length"], e["status"], e["reason"]) for e in found["speed"] if e["status"] != "ok"] == [
         ("inference", 4096, "out_of_memory", "killed"),
         ("train", 2048, "out_of_memory", "killed"),
@@ -405,7 +420,7 @@ def test_length_predicted_to_be_too_slow_is_not_tried(monkeypatch: pytest.Monkey
     # The time of a training step quadruples when the length doubles: 0.5, 2 and 8 s. Five steps of 8 s are 40 s.
     workers = Workers(lambda mode, length: (0.5 if mode == "train" else 0.001) * (length / 1024) ** 2)
     found = run_profile(workers, monkeypatch, [1024, 2048, 4096, 8192], limit_seconds=30)
-    assert tried(workers)[2:] == [(4096, ["inference"]), (8192, ["inference"])]
+    assert workers.jobs[2:] == [(4096, ["inference"]), (8192, ["inference"])]
     *_, last = [entry for entry in found["speed"] if entry["mode"] == "train"]
     assert (last["length"], last["status"], last["median_seconds"]) == (4096, "timeout", None)
     assert "predicted to take 8 s" in last["reason"] and "limit is 30 s" in last["reason"]
@@ -414,13 +429,13 @@ def test_length_predicted_to_be_too_slow_is_not_tried(monkeypatch: pytest.Monkey
 # ---- real processes
 
 
-def test_worker_process_measures_one_job() -> None:
-    request = {**job(length=64), "modes": ["train"], "step_flops": True}
-    request["config"]["measure"]["speed_seconds"] = 0.05
-    found, _ = run_worker(request, timeout_seconds=600)
-    assert [next(iter(result)) for result in found] == ["speed", "step_flops"]
-    assert found[0]["speed"]["status"] == "ok"
-    assert found[0]["speed"]["n"] >= timing.STEPS
+def test_worker_process_times_a_mode() -> None:
+    cell = config()
+    cell.measure.speed_seconds = 0.05
+    with WorkerProcess(MODULE, job(cell), KEEP_FREED_MEMORY) as process:
+        assert process.request(600, "build", length=64, flops=True)["flops"]["train"] > 0
+        entry = process.request(600, "measure", mode="train", limit_seconds=30.0)["entry"]
+    assert entry["status"] == "ok" and entry["n"] >= timing.STEPS
 
 
 @pytest.fixture
@@ -446,38 +461,25 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 def test_killed_and_hanging_processes_are_reported(
     write_module: Callable[[str], str], program: str, seconds: float, status: str, reason: str
 ) -> None:
-    found, ending = run_worker(job(), timeout_seconds=seconds, module=write_module(program))
-    assert found == []
-    assert ending[0] == status and reason in ending[1]
+    with WorkerProcess(write_module(program), {}) as process, pytest.raises(WorkerEnded, match=reason) as ended:
+        process.receive(seconds)
+    assert ended.value.status == status
 
 
-@pytest.mark.parametrize("reused", [True, False])
-def test_process_runs_several_jobs_until_it_ends(write_module: Callable[[str], str], reused: bool) -> None:
+def test_answers_before_the_end_of_a_process_are_kept_and_its_own_processes_end_with_it(
+    write_module: Callable[[str], str],
+) -> None:
     program = (
-        "import json, os, sys\n"
-        "for line in sys.stdin:\n"
-        "    length = json.loads(line)['length']\n"
-        "    print(json.dumps({'pid': os.getpid()}), flush=True)\n"
-        "    if length == 3: os.kill(os.getpid(), 9)\n"
-        "    print('null', flush=True)"
+        "import json, os, subprocess, sys\n"
+        "other = subprocess.Popen(['sleep', '60'])\n"
+        "print(json.dumps({'pids': [os.getpid(), other.pid]}), flush=True)\n"
+        "for line in sys.stdin: print(json.dumps(json.loads(line) | {'variable': os.environ['A']}), flush=True)"
     )
-    variables, found, endings = {"A": "1"}, [], []
-    with JobWorkers(reused, write_module(program)) as workers:
-        for length in (1, 2, 3, 4):
-            results, ending = workers.run({"length": length}, 600, variables)
-            found.append(results[0]["pid"])
-            endings.append(ending[0])
-        other, _ = workers.run({"length": 5}, 600, {"A": "2"})
-    assert endings == ["failed", "failed", "out_of_memory", "failed"], "results before the end of a process are kept"
-    assert (len({*found, other[0]["pid"]}) == 3) if reused else (len({*found, other[0]["pid"]}) == 5)
-    assert not any(is_running(pid) for pid in found)
-
-
-@pytest.mark.slow
-def test_process_that_cannot_start_reports_its_last_error_line() -> None:
-    _, (status, reason) = run_worker({**job(), "spec": {"grid": None, "nonsense": 1}}, timeout_seconds=600)
-    assert status == "failed"
-    assert reason.startswith("TypeError: ") and "nonsense" in reason
+    with WorkerProcess(write_module(program), {"job": 1}, {"A": "1"}) as process:
+        pids = process.receive(600)["pids"]
+        assert process.receive(600) == {"job": 1, "variable": "1"}
+        assert process.request(600, "build", length=3) == {"command": "build", "length": 3, "variable": "1"}
+    wait_for(lambda: not any(is_running(pid) for pid in pids))
 
 
 def test_child_process_has_the_import_path_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -493,9 +495,11 @@ def test_child_process_has_the_import_path_of_its_parent(tmp_path: Path, monkeyp
 
 PARENT = """
 import json, sys
-from lra_bench.profiling.worker_pool import run_worker
+from lra_bench.runtime.subprocesses import WorkerProcess
 print("ready", flush=True)
-run_worker(json.loads(sys.argv[1]), 600, module=sys.argv[2])
+with WorkerProcess(sys.argv[2], json.loads(sys.argv[1])) as worker:
+    worker.request(600, "build", length=32, flops=False)
+    worker.request(600, "measure", mode="train", limit_seconds=30)
 """
 
 
@@ -504,9 +508,9 @@ run_worker(json.loads(sys.argv[1]), 600, module=sys.argv[2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_worker_does_not_outlive_its_parent(number: signal.Signals, write_module: Callable[[str], str]) -> None:
     """On SIGINT the parent kills the worker; if the parent is killed, the worker is killed by its death signal."""
-    request = job("Failing", how="hangs", limit=32)
+    request = job(config("Failing", how="hangs", limit=32))
     hangs = write_module("import time\nopen('/proc/self/oom_score_adj', 'w').write('1000')\ntime.sleep(60)")
-    module = hangs if number == signal.SIGINT else "lra_bench.profiling.worker"
+    module = hangs if number == signal.SIGINT else MODULE
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, json.dumps(request), module],
         env=environment(),
@@ -571,17 +575,8 @@ def test_memory_is_predicted_by_a_power_law() -> None:
 
 def test_speed_entries_contain_flops_and_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 0.5)
-    answer = workers.run
-
-    def counting(request: dict, *rest: Any) -> tuple[list[dict], tuple[str, str]]:
-        found, ending = answer(request, *rest)
-        return [*found, {"step_flops": {"inference": request["length"], "train": None}}], ending
-
-    monkeypatch.setattr(workers, "run", counting)
-    monkeypatch.setattr(profiling, "JobWorkers", workers)
-    options = config(lengths=[1024, 2048])
-    options.measure.flops = True
-    found = profile(options, toy.spec(), hardware())["speed"]
+    workers.steps = lambda length: {"inference": length, "train": None}
+    found = run_profile(workers, monkeypatch, [1024, 2048], flops=True)["speed"]
     inference, train = ([entry for entry in found if entry["mode"] == mode] for mode in ("inference", "train"))
     assert [entry["flops"] for entry in inference] == [2 * 1024, 2 * 2048], "the batch has two rows"
     assert [entry["flops_per_second"] for entry in inference] == [4 * 1024, 4 * 2048]
@@ -598,18 +593,11 @@ def test_peak_memory_does_not_contain_memory_kept_by_the_allocator() -> None:
         composed = configuration.compose(
             ["model=transformer", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "train.clip=null"]
         ).config
-    spec = dataclasses.asdict(build_task(composed).spec)
     peaks = []
     for length in (512, 2048):
-        request = {
-            **job(length=length),
-            "config": as_dict(composed),
-            "spec": spec,
-            "memory_only": True,
-            "modes": ["train"],
-        }
-        answers, _ = run_worker({**request, "batch_size": 1}, 120, RETURN_FREED_MEMORY)
-        memory = next(answer["memory"][1] for answer in answers if "memory" in answer)
+        with WorkerProcess(MODULE, job(composed, build_task(composed).spec, 1), RETURN_FREED_MEMORY) as process:
+            process.request(60, "build", length=length, flops=False)
+            memory = process.request(60, "measure_peak_memory", mode="train", batch_size=1)["memory"]
         peaks.append(memory["peak_resident_growth_bytes"])
     shorter, longer = peaks
     assert longer < 6 * shorter, peaks

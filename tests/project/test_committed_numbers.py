@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
-from lra_bench.leaderboard import export
-from lra_bench.leaderboard.overview import overview
-from lra_bench.leaderboard.table import leaderboard
+from benchmarks.frozen_rates import table, trials
+from lra_bench.config.groups import option_files
+from lra_bench.config.yaml_files import read
+from lra_bench.records.rate_search import choose, mean_losses
 from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
+from lra_bench.tables.table import leaderboard
+from tests.support import board_tables
 
 ROOT = Path(__file__).parents[2]
 SEEDS = r"\d+\.\d+ \(\d+\.\d+, \d+\.\d+, \d+\.\d+\)"
@@ -32,10 +38,17 @@ def table_rows(text: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("version", "board"), [("2", "quick"), ("1", "board")])
-def test_tables_of_the_boards_are_those_of_the_command(version: str, board: str) -> None:
+@pytest.mark.parametrize("version", board_tables.BOARDS)
+def test_tables_of_the_boards_are_those_of_the_command(version: str) -> None:
     [section] = re.findall(rf"^## Version {version}\n(.*?)(?=^## |\Z)", page("boards"), re.MULTILINE | re.DOTALL)
-    assert table_rows(section) == table_rows(export.render(overview(records_of(board)), "markdown", layout="wide"))
+    written = [match[0].splitlines() for match in re.finditer(r"(?:^\|.*\n)+", section, re.MULTILINE)]
+    assert written == board_tables.markdown(version)
+
+
+@pytest.mark.slow
+def test_the_table_of_the_readme_is_that_of_the_board() -> None:
+    text = (ROOT / "README.md").read_text().partition("\n## ")[0]
+    assert [line for line in text.splitlines() if line.startswith("|")] == board_tables.readme()
 
 
 @pytest.mark.slow
@@ -43,9 +56,8 @@ def test_sample_rows_of_listops_are_those_of_the_boards() -> None:
     records = [record for record in load_reference(ROOT / "results" / "reference") if record.key.task == "listops"]
     frame = leaderboard(records, protocol="quick-v2")
     ranked = frame[frame["section"] == "ranked"].set_index("variant")
-    texts = ((ROOT / "README.md").read_text(), page("leaderboard"))
-    rows = [match for text in texts for match in re.findall(rf"^ +(\d+)  (\w+) +({SEEDS})  (.+)$", text, re.MULTILINE)]
-    assert len(rows) >= 5
+    rows = re.findall(rf"^ +(\d+)  (\w+) +({SEEDS})  (.+)$", page("leaderboard"), re.MULTILINE)
+    assert len(rows) == 2
     for rank, variant, scores, verdict in rows:
         row = ranked.loc[variant]
         own = [f"{100 * float(score):.1f}" for score in row["seed_scores"].split()]
@@ -67,6 +79,94 @@ def test_bits_of_systems_with_memory_are_those_of_the_records() -> None:
         assert f"{record.parameters['body']:,}" == row[1]
         found += 1
     assert found == 3 * (len(rows) - 1)  # without the heading
+
+
+TRIALS = ROOT / "results" / "reference" / "board2026" / "trials"
+
+
+@pytest.mark.slow
+def test_rates_of_quick_are_those_that_the_trials_chose() -> None:
+    chosen = {
+        (task, model): choose(mean_losses(own))
+        for (task, model, position), own in trials(TRIALS).items()
+        if position != "SinusoidalPosition"
+    }
+    cells = {
+        tuple(cell.split("/")): entry["train"]["lr"]
+        for cell, entry in read(option_files("protocol")["quick"], "protocol=quick")[0]["cells"].items()
+    }
+    assert cells == {cell: rate for cell, rate in chosen.items() if cell in cells}
+
+
+@pytest.mark.slow
+def test_the_table_of_trials_is_that_of_the_records() -> None:
+    rows = [row for row in table_rows(page("quick")) if len(row) > 5]
+    assert rows == table_rows("\n".join(table(trials(TRIALS))))
+
+
+@pytest.mark.slow
+def test_rows_of_modifications_are_those_of_records_with_as_many_parameters() -> None:
+    scores = defaultdict(list)
+    for record in records_of("modifications"):
+        assert record.parameters is not None
+        scores[record.key.task, record.key.hash, record.parameters["total"]].append(record.score())
+    measured = {
+        (task, f"{total:,}", f"{mean(own):.3f}" if task == "enwik8" else f"{100 * mean(own):.1f}")
+        for (task, _, total), own in scores.items()
+    }
+    rows = {
+        (task, row[7].split(" ")[0], row[column].strip("*").split(" ")[0])
+        for row in table_rows(page("modifications"))[1:]
+        for task, column in (("enwik8", 8), ("listops", 9))
+        if len(row) == 10 and row[column] and (task == "enwik8" or "ListOps" in row[7] or not row[8])
+    }
+    assert len(rows) > 40
+    assert rows <= measured
+
+
+MEASURED = {
+    "../README": (("board2026",), {}),
+    "adaptive-depth": (("adaptive_depth",), {"82.9": "floor of text by the words of the reviews (docs/tasks.md)"}),
+    "decisions": (("decisions",), dict.fromkeys(("71.8", "94.6"), "Chen et al. 2021, arXiv 2106.01345")),
+    "extrapolation": (("quick",), {}),
+    "memory": (("memory", "quick"), {}),
+    "rate-search": (("rate_search",), {}),
+}
+"""Pages of measured numbers: the boards with their records, and the numbers with another source."""
+NUMBER = r"(?<![\w.,-])[-−]?\d[\d,]*\.\d+(?![\w.])|(?<![\w.])\d+(?= ?%)"
+MARKUP = r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}"
+
+
+def numbers_in(value: object) -> Iterator[float]:
+    """Yield the numbers of a value of nested lists and dictionaries, without configurations."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from numbers_in(part) if key not in ("config", "environment") else ()
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from numbers_in(part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEASURED)
+def test_measured_numbers_of_a_page_are_in_its_records(name: str) -> None:
+    boards, others = MEASURED[name]
+    _, heading, results = page(name).rpartition("\n## Results\n")
+    written = re.findall(NUMBER, re.sub(MARKUP, "", results if heading else page(name), flags=re.DOTALL))
+    assert len(written) > 20
+    texts = {text: text.replace("−", "-").replace(",", "") for text in written}
+    values = {number for record in records_of(*boards) for number in numbers_in(vars(record))}
+    stored = {
+        f"{sign * scale * value:.{digits}f}"
+        for digits in {len(plain.partition(".")[2]) for plain in texts.values()}
+        for value in values
+        for scale in (1, 100)
+        for sign in (1, -1)
+    }
+    unknown = {text for text, plain in texts.items() if plain not in stored}
+    assert unknown == others.keys()
 
 
 def page(name: str) -> str:

@@ -93,6 +93,28 @@ def test_the_tasks_of_the_guide_run_outside_the_repository(tmp_path: Path) -> No
     assert records["questions"]["data"]["rows"] == {"train": 2000, "validation": 400, "test": 800}
 
 
+@pytest.mark.slow
+def test_the_measurement_of_the_guide_is_run_shown_and_drawn(tmp_path: Path) -> None:
+    document = ROOT / "docs" / "adding-a-measurement.md"
+    (record,) = run_as_written(document, tmp_path)
+    norms = record["measured"]["state_norm"]
+    assert record["status"] == "ok" and record["config"]["measure"]["state_norm_examples"] == norms["examples"] == 4
+    assert 0 < norms["mean"] < 10
+    shown, table = (run(command, tmp_path).stdout for command in commands_of(document)[1:3])
+    assert f"{norms['mean']:.3f}, mean over 4 examples" in shown and f"{norms['mean']:.3f}" in table
+    [drawn] = (tmp_path / "results" / "figures").glob("score_vs_state_norm-*.csv")
+    assert pd.read_csv(drawn)["state_norm"].tolist() == [pytest.approx(norms["mean"])]
+    without = run("lra-bench leaderboard --protocol smoke --task listops", tmp_path)
+    assert without.returncode == 0 and "norm of state" not in without.stdout
+
+
+@pytest.mark.slow
+def test_the_table_of_the_guide_is_measured(tmp_path: Path) -> None:
+    (record,) = run_as_written(ROOT / "docs" / "own-data.md", tmp_path)
+    assert (record["status"], record["key"]["task"]) == ("ok", "csv") and sum(record["data"]["rows"].values()) <= 300
+    assert record["data"]["source"].startswith("reviews, 300 rows") and record["protocol_modified"] == []
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [
@@ -127,8 +149,8 @@ def test_the_figure_of_the_guide_draws_the_values_of_records(tmp_path: Path, mon
     monkeypatch.setitem(figures.FIGURES, name, module)
     without = make_record("local", hash="00000001", parameters=None)
     written = figures.draw(name, [*(make_record(model) for model in MODELS), without], tmp_path / "drawn")
-    assert [path.name for path in written] == [f"{name}-quick-cpu-epyc-2t.{end}" for end in ("pdf", "png", "csv")]
-    drawn = pd.read_csv(written[-1]).set_index("model")["parameters"]
+    assert [path.name for path in written] == [f"{name}-quick.{end}" for end in ("pdf", "png", "csv", "txt", "tex")]
+    drawn = pd.read_csv(written[2]).set_index("model")["parameters"]
     assert dict(drawn) == {model: body for model, (body, *_) in MODELS.items()}
 
 
@@ -162,6 +184,20 @@ def test_link_targets_exist(document: Path) -> None:
     prose = FENCE.sub("", document.read_text())
     targets = [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if not re.match(r"\w+:", link)]
     assert [link for link in targets if not (document.parent / link).exists()] == []
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the names by which links refer to the headings of a document."""
+    headings = re.findall("^#+ (.+)$", FENCE.sub("", document.read_text()), re.MULTILINE)
+    texts = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_linked_headings_exist(document: Path) -> None:
+    links = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)", document.read_text()) if ":" not in link]
+    targets = [((document.parent / file) if file else document, anchor) for file, _, anchor in links if anchor]
+    assert [(path.name, anchor) for path, anchor in targets if anchor not in anchors(path)] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -25,8 +25,11 @@ MAY_IMPORT = {
         *("lra_bench.contracts", "lra_bench.build", "lra_bench.options.backbone", "lra_bench.data.compiled"),
     ),
 }
-TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {f"{name}.py" for name in ("contracts", "build", "errors", "progress")}
+TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {
+    f"{name}.py" for name in ("measurement", "build", "errors", "progress")
+}
 CHEAP = (
+    "lra_bench.api",
     "lra_bench.contracts",
     "lra_bench.build",
     "lra_bench.config.compose",

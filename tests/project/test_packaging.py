@@ -116,3 +116,27 @@ def test_the_wheel_lists_and_plans_in_an_empty_environment(python: Path, tmp_pat
 def test_the_wheel_measures_a_cell_in_an_empty_environment(python: Path, tmp_path: Path) -> None:
     run(tmp_path, str(python.with_name("lra-bench")), "bench", "task=listops", "model=transformer", "protocol=smoke")
     assert len(list(tmp_path.glob("results/runs/listops/transformer/*/smoke-*/seed0.json"))) == 1
+
+
+SCRIPT = """\
+import lra_bench
+from torch import nn
+
+gru = lra_bench.wrap(lambda width, heads: nn.GRU(width, width, batch_first=True), causal=True)
+options = {"train.steps": 4, "measure.speed_lengths": [], "tracker": "none"}
+for task in ("recall", lra_bench.task_from("reviews.csv", max_length=64)):
+    results = lra_bench.bench(gru, task, protocol="smoke", hardware="cpu", overrides=options, raise_on_failure=True)
+    print(results)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_of_ten_lines_measures_a_module_and_a_table(python: Path, tmp_path: Path) -> None:
+    assert len(SCRIPT.splitlines()) <= 10
+    (tmp_path / "script.py").write_text(SCRIPT)
+    shutil.copyfile(ROOT / "tests" / "support" / "own_table" / "reviews.csv", tmp_path / "reviews.csv")
+    printed = run(tmp_path, str(python), "script.py")
+    assert [line.split()[:2] for line in printed.splitlines() if "gru_wrapped" in line] == [
+        ["recall", "gru_wrapped"],
+        ["csv", "gru_wrapped"],
+    ]

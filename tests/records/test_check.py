@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.leaderboard.published import check_published
 from lra_bench.records import check, store
+from lra_bench.tables.published import check_published
 from tests.support.record_factory import make_curves, make_record
 
 
@@ -35,19 +35,19 @@ def test_a_valid_folder_has_no_problems(results: Path) -> None:
     findings = {finding.what: finding.found for finding in check.check_store(results)}
     assert problems(results) == {}
     assert findings["records"].startswith("3 in") and "version" in findings["records"]
-    assert findings["curves and predictions"] == "all 3 present"
+    assert findings["curves and predictions"] == "all 3 present and unchanged"
     assert "6 files" in findings["size"]
     assert problems(results / "nothing") == {}
 
 
 def test_an_old_version_loads_and_is_counted(results: Path) -> None:
-    old = Path(__file__).parents[1] / "support" / "stored_records" / "version1.json"
+    old = Path(__file__).parents[1] / "support" / "stored_records" / "version8.json"
     record = store.load(old)
     target = results / "runs" / record.key.file("json")
     target.parent.mkdir(parents=True)
     shutil.copyfile(old, target)
     found = next(finding.found for finding in check.check_store(results) if finding.what == "records")
-    assert "version 1: 1" in found
+    assert "version 8: 1" in found
 
 
 def test_hashes_that_do_not_cover_defaults_in_code_are_counted(results: Path) -> None:

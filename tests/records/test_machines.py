@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lra_bench.figures import variants
-from lra_bench.leaderboard.layouts import LAYOUTS
-from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page
 from lra_bench.records import store
 from lra_bench.records.machines import CEILING, CUT, ceiling_groups, name_machines
 from lra_bench.records.schema import Record
+from lra_bench.tables.layouts import LAYOUTS
+from lra_bench.tables.table import leaderboard
 from tests.support.record_factory import make_record
 
 

@@ -17,15 +17,16 @@ from lra_bench.figures import extrapolation
 from lra_bench.figures.curves import best
 from lra_bench.figures.variants import labels, places
 from lra_bench.grid.plan import plan
-from lra_bench.leaderboard import export
-from lra_bench.leaderboard.comparison import compare
-from lra_bench.leaderboard.layouts import LAYOUTS
-from lra_bench.leaderboard.naming import find_variant
-from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page
 from lra_bench.records import environment, reference, store
 from lra_bench.records.imports import import_folder
+from lra_bench.records.packed import packed
 from lra_bench.records.schema import Record
+from lra_bench.tables import export
+from lra_bench.tables.comparison import compare
+from lra_bench.tables.layouts import LAYOUTS
+from lra_bench.tables.naming import find_variant
+from lra_bench.tables.table import leaderboard
 from tests.support.command import TINY, Folder
 from tests.support.record_factory import make_curves, make_predictions, make_record, make_speed
 
@@ -54,7 +55,7 @@ def test_folder_of_boards_by_option_variable_and_checkout(monkeypatch, tmp_path)
     monkeypatch.delenv("LRA_BENCH_REFERENCE", raising=False)
     assert reference.reference_root() == ROOT / "results" / "reference"
     names = [name for name, _ in reference.boards(reference.reference_root())]
-    assert names == ["adaptive_depth", "board", "decisions", "memory", "modifications", "quick", "rate_search", "s3"]
+    assert names == sorted(path.parent.name for path in (ROOT / "results" / "reference").glob("*/records.jsonl"))
     monkeypatch.setattr(reference, "CHECKOUT", tmp_path)  # as in a wheel
     assert reference.reference_root() is None
     assert reference.load_reference(None) == []
@@ -75,7 +76,7 @@ def test_only_records_of_boards_are_committed():
     assert ignored.returncode == 0
     boards = reference.boards(ROOT / "results" / "reference")
     records = reference.load_reference(ROOT / "results" / "reference")
-    assert len(records) == sum(len(list(folder.glob("runs/*/*/*/*/seed*.json"))) for _, folder in boards) > 150
+    assert len(records) == sum(len(list(packed(folder))) for _, folder in boards) > 150
 
 
 def test_a_cell_with_a_record_of_the_board_still_has_to_run(tmp_path, monkeypatch):
@@ -173,7 +174,7 @@ def test_page_figures_and_data_frames_mark_records_of_boards(user_and_board, mon
     html = page(records, {name: each.make(records) for name, each in LAYOUTS.items()})
     assert html.count(">reference board</span>") == 2 * 3  # in the table of all tasks and in that of listops
     assert set(labels(places(records))) == {
-        "performer", "transformer", "performer (reference)", "transformer (reference)", "local (reference)",
+        "Performer", "Transformer", "Performer (reference)", "Transformer (reference)", "Local (reference)",
     }  # fmt: skip
     frame = load_records(folder / "results", reference=folder / "reference")
     assert frame["reference"].value_counts().to_dict() == {"board": 9, "": 2}
@@ -250,4 +251,4 @@ def test_curves_of_the_user_come_before_those_of_boards(tmp_path):
         store.write(make_record(f"r{number}", accuracy=0.9), tmp_path / "board")
     rows = extrapolation.table([*own, *reference.load_reference(tmp_path)])
     rows = rows.assign(label=labels(rows))
-    assert set(best(rows, extrapolation.KIND)) == {f"m{number}" for number in range(8)}
+    assert set(best(rows, extrapolation.KIND)) == {f"M{number}" for number in range(8)}

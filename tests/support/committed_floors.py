@@ -18,7 +18,7 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.windows import cut_all
-from lra_bench.evaluation.contexts import region_of
+from lra_bench.measurements.contexts import region_of
 from lra_bench.tasks import floor_rows
 
 FILE = Path(__file__).parents[2] / "tasks" / "floors.npz"

@@ -183,6 +183,7 @@ def run_cell(request: dict[str, Any]) -> int:
 def run_command(request: dict[str, Any]) -> int:
     from lra_bench.cells import subprocess as cells
     from lra_bench.cli import main
+    from lra_bench.runtime import subprocesses
 
     os.setsid()
     for descriptor, name in ((1, "output"), (2, "errors")):
@@ -192,17 +193,18 @@ def run_command(request: dict[str, Any]) -> int:
     os.chdir(request["folder"])
     sys.path.insert(0, request["folder"])
     sys.argv = ["lra-bench", *request["arguments"]]
-    cells.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)  # type: ignore[assignment]
+    subprocesses.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)  # type: ignore[assignment]
     if request["grace"] is not None:
         cells.GRACE_SECONDS = request["grace"]
     return exit_code(main.main)
 
 
-def fork_cell(arguments: Sequence[str], *, env: dict[str, str], pass_fds: Sequence[int], **options: Any):
+def fork_cell(arguments: Sequence[str], *, env: dict[str, str], pass_fds: Sequence[int] = (), **options: Any):
     """Replace ``subprocess.Popen`` for ``python -m lra_bench.cells.run`` by a fork without exec."""
     from lra_bench.cells import run
 
-    assert arguments[1:] == ["-m", "lra_bench.cells.run"]
+    if arguments[1:] != ["-m", "lra_bench.cells.run"]:  # a process that the cell starts
+        return subprocess.Popen(arguments, env=env, **options)
 
     def run_in_fork() -> None:
         code = 1

@@ -28,6 +28,8 @@ OPTIONS: dict[str, dict] = {
     "image": {"rows": {"train": 40, "validation": 10, "test": 10}},
     "text": {"max_length": 60, "filler_rows": 7},
     "retrieval": {"max_length": 50, "filler_rows": 7},
+    "csv": {"max_length": 60},
+    "hub": {"max_length": 60},
     "key_to_door": {"size": 3, "phases": [6, 3, 6], "expert_fraction": 1.0, **ROWS},
     "key_to_door_memory": {"size": 3, "phases": [6, 3, 6], "expert_fraction": 1.0, **ROWS},
 }
@@ -75,8 +77,23 @@ def write_enwik8(root):
     (root / "enwik8").write_text(sentence(5, 800), encoding="utf-8")
 
 
-FILES = {"text": write_text, "retrieval": write_retrieval, "image": write_image, "enwik8": write_enwik8}
+def write_table(root):
+    """Write a table of texts of three classes."""
+    lines = [f'"{row} {sentence(row, 3 + row % 20)}",{"abc"[row % 3]}\n' for row in range(90)]
+    (root / "table.csv").write_text("text,label\n" + "".join(lines), encoding="utf-8")
+
+
+FILES = {
+    "text": write_text,
+    "retrieval": write_retrieval,
+    "image": write_image,
+    "enwik8": write_enwik8,
+    "csv": write_table,
+    "hub": write_table,
+}
 """Function that writes the files of a task to a folder, for tasks that read files."""
+NAMED_BY = {"csv": "path", "hub": "name"}
+"""Option with the path of the files; by default ``source``."""
 
 
 def task_output(name, node):
@@ -91,7 +108,7 @@ def _output(name, node, folder):
     source.mkdir()
     if name in FILES:
         FILES[name](source)
-        node = {**node, "source": str(source), "allow_partial": True}
+        node = {**node, NAMED_BY.get(name, "source"): str(source), "allow_partial": True}
     task = build(node, Task, "task")  # type: ignore[type-abstract]
     task.prepare(Cache(folder / "cache"))
     output = {split: first_rows(task.split(split)) for split in SPLITS}

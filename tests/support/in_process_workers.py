@@ -4,17 +4,19 @@ import json
 from collections import deque
 from typing import Any, ClassVar
 
-from lra_bench.profiling.comparison.worker import answers
+from lra_bench.profiling.worker import answers
+from lra_bench.runtime.subprocesses import WorkerFailed
 
 
 class InProcess:
-    """Replacement for ``worker_pool.WorkerProcess`` that executes a command when its result is received."""
+    """A ``subprocesses.WorkerProcess`` without a process: ``receive`` executes the command."""
 
     commands: ClassVar[list[tuple[str, str]]] = []
     """Pairs of worker and command in the order sent; the worker's name is its network or its forced kernel."""
 
     def __init__(self, module: str, job: dict[str, Any], variables: dict[str, str] | None = None) -> None:
-        self.name = job["attention"] or job["config"]["model"]["network"]["_target_"].rpartition(".")[2]
+        network = job["config"]["model"].get("network", {"_target_": ""})
+        self.name = job["attention"] or network["_target_"].rpartition(".")[2]
         self.lines = deque([json.dumps(job)])
         self.answers = answers(self)
 
@@ -32,7 +34,10 @@ class InProcess:
         self.lines.append(json.dumps({"command": command, **arguments}))
 
     def receive(self, timeout: float) -> dict[str, Any]:
-        return json.loads(json.dumps(next(self.answers)))
+        answer = json.loads(json.dumps(next(self.answers)))
+        if "failed" in answer:
+            raise WorkerFailed(*answer["failed"])
+        return answer
 
     def end(self) -> None:
         self.answers.close()

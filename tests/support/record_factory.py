@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lra_bench.measurements.minimal_pairs import PairPoint, PairScores
+from lra_bench.measurements.slices import SlicePoint
+from lra_bench.measurements.state import State, StatePoint
 from lra_bench.records.extrapolation import section
 from lra_bench.records.key import CellKey
 from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
@@ -17,13 +20,8 @@ from lra_bench.records.schema import Record
 from lra_bench.records.sections import (
     Growth,
     Metric,
-    PairPoint,
-    PairScores,
     ProfiledCosts,
-    SlicePoint,
     SpeedPoint,
-    State,
-    StatePoint,
 )
 from lra_bench.statistics.intervals import wilson
 

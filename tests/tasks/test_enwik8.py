@@ -105,6 +105,16 @@ def test_splits_are_consecutive_parts_of_the_text(tmp_path_factory, text):
     assert (abs(sizes - len(text) * np.array([0.9, 0.05, 0.05])) <= 1).all()
 
 
+def test_the_test_split_can_be_the_first_one(small_text, tmp_path):
+    (tmp_path / "enwik8").write_bytes(WHOLE)
+    task = prepared(tmp_path, tmp_path, test_first=True)
+    parts = [content(task, split) for split in ("test", "train", "validation")]
+    assert b"".join(parts) == WHOLE and [*map(len, parts)] == [102, 1854, 103]
+    for split in SPLITS:
+        task.check(split)
+    assert task.fingerprint() != prepared(tmp_path, tmp_path).fingerprint()
+
+
 def test_spec():
     task = Enwik8(context=16)
     assert (task.spec.kind, task.spec.direction, task.spec.metric) == (

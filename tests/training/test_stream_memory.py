@@ -1,18 +1,21 @@
 """Training and evaluation of systems with memory on streams of documents."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from lra_bench.config.schema import CellConfig, Measure, Train
-from lra_bench.evaluation.memory_lengths import evaluate_memory_lengths, remembering
+from lra_bench.measurements.memory_lengths import MemoryLengths, remembering
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group
+from tests.support.measuring import section as section_of
 from tests.support.model_cases import initial_model, model, randomise
 from tests.support.toy_text import SPEC, rows_of
 
@@ -108,10 +111,16 @@ def test_documents_are_scored_as_if_read_in_one_pass():
     np.testing.assert_allclose(alone, in_order, rtol=1e-9)
 
 
+def memory(model, rows, lengths):
+    task = SimpleNamespace(spec=SPEC)
+    found = {"test": rows}
+    return section_of(MemoryLengths, task, model, rows=found, hardware=CPU, batch_size=4, memory_lengths=lengths)
+
+
 def test_memory_lengths_are_scored_on_the_same_windows_and_restored():
     rows = documents((400, 129))
     trained = randomise(model(SPEC, "transformer_xl", "transformer_xl", own={"segment": 64, "memory": 12}))
-    section = evaluate_memory_lengths(trained, rows, SPEC, [128, 0, 12], CPU, 4)
+    section = memory(trained, rows, [128, 0, 12])
     assert [module.memory_length for module in remembering(trained)] == [12, 12]
     assert [point["memory_length"] for point in section["points"]] == [0, 12, 128]
     scores = [point["score"] for point in section["points"]]
@@ -126,8 +135,8 @@ def test_memory_lengths_are_scored_on_the_same_windows_and_restored():
 
 
 def test_memory_lengths_of_other_systems_are_not_measured():
-    assert evaluate_memory_lengths(model(SPEC, "gru", "none"), documents(), SPEC, [0, 8], CPU, 4) is None
-    assert evaluate_memory_lengths(network(), documents(), SPEC, [], CPU, 4) is None
+    assert memory(model(SPEC, "gru", "none"), documents(), [0, 8]) is None
+    assert memory(network(), documents(), []) is None
 
 
 def test_the_memory_of_the_compressive_transformer_keeps_its_proportions():

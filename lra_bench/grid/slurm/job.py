@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.cells.subprocess import INTERRUPTED, WRONG_INPUT, CellProcess, write_placeholder_record
+from lra_bench.cells.subprocess import INTERRUPTED, WRONG_INPUT, CellProcess, write_unmeasured_record
 from lra_bench.contracts import UserError
 from lra_bench.grid.local_pool import POLL_SECONDS, start
 from lra_bench.grid.plan import plan
@@ -78,7 +78,7 @@ class CellJob:
         now.key = str(planned.cell.key)
         now.write(path)
         if planned.status == "incompatible":
-            write_placeholder_record(planned.cell, planned.attempt, results, "incompatible", planned.reason)
+            write_unmeasured_record(planned.cell, planned.attempt, results, "incompatible", planned.reason)
             return 0
         if not must_run(planned, rerun):
             return 0

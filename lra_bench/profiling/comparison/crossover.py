@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import NamedTuple
 
 ALWAYS, CROSSES, NEVER, UNKNOWN = "at once", "crosses", "never", "unknown"
 
 
-@dataclass(frozen=True)
-class Crossover:
+class Crossover(NamedTuple):
     """The lengths at which a model starts to cost less than another.
 
     ``verdict`` is ``at once`` (already at the shortest measured length), ``crosses``, ``never`` (not up to
@@ -25,10 +23,6 @@ class Crossover:
     length: int | None
     interpolated: float | None
     longest: int | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
 
 
 def crossover(own: Mapping[int, float | None], other: Mapping[int, float | None]) -> Crossover:

@@ -7,11 +7,11 @@ from typing import Any
 
 from lra_bench.profiling.scaling import peak_bytes
 from lra_bench.profiling.speed_point import LARGEST
+from lra_bench.profiling.types import Measured
 from lra_bench.records.sections import Growth
 
 from .crossover import crossover
 from .ratios import fast, geometric_mean, ratio, spread_of, undisturbed_ratio
-from .types import Measured
 
 EXCEEDED_LIMIT = ("out_of_memory", "timeout")
 """Statuses of steps that exceed the limits of memory or time."""
@@ -92,8 +92,8 @@ def summary_of(
         summary |= {
             f"speed_ratio_{key}": geometric_mean(row[f"speed_ratio_{key}"] for row in rows),
             f"memory_ratio_{key}": geometric_mean(row[f"memory_ratio_{key}"] for row in rows),
-            f"time_crossing_{key}": crossover(own_times, times).as_dict(),
-            f"memory_crossing_{key}": crossover(own_peaks, peaks).as_dict(),
+            f"time_crossing_{key}": crossover(own_times, times)._asdict(),
+            f"memory_crossing_{key}": crossover(own_peaks, peaks)._asdict(),
         }
     return summary
 

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import psutil
 
+from lra_bench.config.measurements import our_measurements
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.profiling.profile import MODES, lengths_of
-from lra_bench.profiling.scaling import fields, growth, too_large, too_slow
-from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
-from lra_bench.profiling.state import measure_state, state_growth
-from lra_bench.profiling.worker_pool import WorkerPool
+from lra_bench.profiling.interleave import VISITS, Interleaving, WorkerPool, first_visits
+from lra_bench.profiling.scaling import fields, growth
+from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops
+from lra_bench.profiling.types import MODES, ComparisonModel, Measured, Setting, lengths_of
 from lra_bench.progress import ProgressCallback, bar
 from lra_bench.records.environment import environment
-from lra_bench.records.sections import SpeedPoint, State
 from lra_bench.runtime.hardware import Hardware
 
-from .interleave import VISITS, Interleaving
-from .ratios import WIDE_SPREAD, ratio
+from .ratios import WIDE_SPREAD
 from .rows import row_of, summary_of
-from .types import ComparisonModel, Measured, Setting
+
+InferenceState: Any = our_measurements()["state"]
 
 BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LARGEST)}
 LIMIT_SECONDS = 50.0
@@ -99,7 +98,7 @@ class Comparison:
             )
         self.memory_limit = _memory_limit(self.measure, kind)
         self._kept: set[tuple[str, str, int | str]] = set()
-        self._states: dict[str, State] = {}
+        self._states: dict[str, Any] = {}
         self.profile = Profile(
             task=spec.name,
             protocol=protocol,
@@ -116,7 +115,7 @@ class Comparison:
         for candidate in (*self.baselines, *self.others):
             if candidate.attention is None:
                 lengths = self.profile.lengths
-                self._states[candidate.name] = measure_state(candidate.config, self.spec, lengths)
+                self._states[candidate.name] = InferenceState.at_lengths(candidate.config, self.spec, lengths)
         groups = [self.others[start : start + size] for start in range(0, len(self.others), size)] or [[]]
         lengths = self.profile.lengths
         candidates = len(self.others) + len(groups) * len(self.baselines)
@@ -143,8 +142,8 @@ class Comparison:
         advance: ProgressCallback,
     ) -> list[Measured]:
         """Measure all lengths of one batch policy; a mode that fails at a length is not measured at longer ones."""
-        found: list[Measured] = []
         interleavings: list[Interleaving] = []
+        modes = len(candidates) * len(MODES)
         reported = 0
 
         def report(done: int, doing: str) -> None:
@@ -152,89 +151,46 @@ class Comparison:
             reported += done
             advance(done, doing)
 
-        modes: dict[str, list[str]] = {candidate.name: list(MODES) for candidate in candidates}
+        first = Setting(
+            *(self.spec, lengths[0], batch, policy, self.hardware, self.limit_seconds),
+            *(self.memory_limit, self.measure.flops),
+        )
+        settings = [replace(first, length=length) for length in lengths]
         with WorkerPool() as processes:
-            for length in lengths:
-                skipped = [
-                    Measured(candidate, unmeasured(mode, length, 1 if batch == LARGEST else int(batch), *why, policy))
-                    for candidate in candidates
-                    for mode in modes[candidate.name]
-                    if (why := self._predicted_failure(_entries(found, candidate), mode, length))
-                ]
-                for one in skipped:
-                    modes[one.candidate.name].remove(one.entry["mode"])
-                interleaving = Interleaving(self._setting(length, policy, batch), processes, report)
-                measured = interleaving.run(candidates, modes)
+            for interleaving in first_visits(candidates, settings, processes, report):
                 interleavings.append(interleaving)
-                found += skipped + measured
-                modes = {
-                    candidate.name: [
-                        one.entry["mode"]
-                        for one in measured
-                        if one.candidate is candidate and one.entry["status"] == "ok"
-                    ]
-                    for candidate in candidates
-                }
-                report(len(interleavings) * len(candidates) * len(MODES) - reported, "")
+                if interleaving.setting.length == self.profile.lengths[0] and batch == self.batches[0]:
+                    self._measure_costs(interleaving, report)
+                report(len(interleavings) * modes - reported, "")
             processes.end_memory_processes()
             for visit in range(1, VISITS[self.hardware.device.type]):
                 for number, interleaving in enumerate(interleavings, start=1):
                     interleaving.revisit()
-                    report((visit * len(interleavings) + number) * len(candidates) * len(MODES) - reported, "")
+                    report((visit * len(interleavings) + number) * modes - reported, "")
         for interleaving in interleavings:
             self._store(interleaving)
-        return found
+        return [one for interleaving in interleavings for one in interleaving.found]
 
-    def _setting(self, length: int, policy: str, batch: int | str) -> Setting:
-        """Return the setting of one length; energy and matrix products are measured only at the first one."""
-        is_first = not self.profile.rows and length == self.profile.lengths[0] and policy != FALLBACK
-        return Setting(
-            spec=self.spec,
-            length=length,
-            batch=batch,
-            policy=policy,
-            hardware=self.hardware,
-            limit_seconds=self.limit_seconds,
-            memory_limit_bytes=self.memory_limit,
-            flops=self.measure.flops,
-            energy=self.measure.energy and length == self.profile.lengths[0] and batch == self.batches[0],
-            peak_matmul_flops=self.measure.flops and is_first,
-        )
-
-    def _predicted_failure(self, entries: Sequence[SpeedPoint], mode: str, length: int) -> tuple[str, str] | None:
-        """Return status and reason if a length is predicted to exceed the limits of time or memory, otherwise None."""
-        if slow := too_slow(entries, mode, length, self.hardware.device, self.limit_seconds):
-            return "timeout", slow
-        if self.hardware.device.type == "cpu" and (large := too_large(entries, mode, length, self.memory_limit)):
-            return "out_of_memory", large
-        return None
+    def _measure_costs(self, interleaving: Interleaving, report: Callable[[int, str], None]) -> None:
+        """Measure the matrix-product throughput in the first process, and the energy of each model, once."""
+        profile, names = self.profile, list(interleaving.processes.timing)
+        if self.measure.flops and names and profile.ceiling_flops_per_second is None:
+            report(0, "measuring the fastest matrix product")
+            answer = interleaving.answer(names[0], "peak_matmul_flops")
+            profile.ceiling_flops_per_second = answer.get("flops_per_second")
+        known = {row["variant"] for row in profile.energy}
+        for name in (name for name in names if self.measure.energy and name not in known):
+            report(0, f"measuring the energy of {name}")
+            if energy := interleaving.answer(name, "energy").get("energy"):
+                profile.energy.append({"variant": name, **energy})
 
     def _store(self, interleaving: Interleaving) -> None:
-        """Store FLOPs, energy and the matrix-product throughput, and add FLOPs to each speed entry."""
-        self.profile.ceiling_flops_per_second = interleaving.peak_matmul_flops or self.profile.ceiling_flops_per_second
+        """Store the FLOPs of each model, and add those of its steps to the speed entries."""
         for one in interleaving.found:
-            flops = None if one.flops_per_row is None else one.entry["batch_size"] * one.flops_per_row
-            add_flops(one.entry, flops, self.profile.ceiling_flops_per_second)
-        for section, found in (("flops", self._per_token(interleaving)), ("energy", interleaving.energy)):
-            rows: list[dict[str, Any]] = getattr(self.profile, section)
-            known = {row["variant"] for row in rows}
-            rows += [{"variant": name, **figures} for name, figures in found.items() if name not in known]
-
-    def _per_token(self, interleaving: Interleaving) -> dict[str, dict[str, Any]]:
-        """Return the FLOPs per token of each model at the measured length, with the counting route."""
-        length = interleaving.setting.length
-        tokens = length * (2 if self.spec.kind == "matching" else 1)
-        return {
-            name: {
-                "length": length,
-                "per_token_forward": ratio(counted["inference"], tokens),
-                "per_token_training": ratio(counted["train"], tokens),
-                "route": counted["route"],
-                "uncounted": counted["uncounted"],
-            }
-            for name, counted in interleaving.flops.items()
-            if counted
-        }
+            add_flops(one.entry, one.flops_per_row, self.profile.ceiling_flops_per_second)
+        known = {row["variant"] for row in self.profile.flops}
+        counts = {name: counted for name, counted in interleaving.flops.items() if counted and name not in known}
+        self.profile.flops += [{"variant": name, **counted["per_token"]} for name, counted in counts.items()]
 
     def _keep(self, found: Sequence[Measured], plan: tuple[str, int | str]) -> None:
         """Add rows and summaries of one batch policy; if there are several groups, those of the baselines only once."""
@@ -258,7 +214,7 @@ class Comparison:
             self.profile.rows += rows
             # With the largest batch, the batch size depends on the length, so steps of two lengths are not comparable.
             slopes = growth([one.entry for one in own if one.entry["batch_policy"] != LARGEST])
-            fitted = fields("state", None) if state is None else state_growth(state)
+            fitted = fields("state", None) if state is None else InferenceState.growth(state)
             self.profile.summaries += [
                 {
                     **summary_of(several, slopes.get(mode, {}), self.profile.baselines, by_key),
@@ -293,11 +249,6 @@ def uncertain(row: Mapping[str, Any], key: str) -> bool:
 def _has_unknown_kernel(row: Mapping[str, Any]) -> bool:
     """Return whether a row was measured but its attention kernel is unknown."""
     return row["status"] == "ok" and row["attention_backend"] is None
-
-
-def _entries(found: Sequence[Measured], candidate: ComparisonModel) -> list[SpeedPoint]:
-    """Return the speed entries of one model."""
-    return [one.entry for one in found if one.candidate is candidate]
 
 
 def _first_out_of_memory(found: Sequence[Measured]) -> int | None:

@@ -15,24 +15,22 @@ import pytest
 import torch
 
 from lra_bench.config.serialization import as_dict
-from lra_bench.profiling import timing
+from lra_bench.profiling import interleave, timing, worker
 from lra_bench.profiling.attention_backend import attention_backend, forced
 from lra_bench.profiling.batch_search import largest_batch
 from lra_bench.profiling.bench import Bench
-from lra_bench.profiling.comparison import interleave, worker
-from lra_bench.profiling.comparison.interleave import Interleaving
-from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Setting
-from lra_bench.profiling.idle_threads import wait_for_idle_threads
-from lra_bench.profiling.worker_pool import WorkerEnded, WorkerPool, WorkerProcess
+from lra_bench.profiling.interleave import Interleaving, WorkerPool
+from lra_bench.profiling.types import MODES, ComparisonModel, Measured, Setting
+from lra_bench.profiling.worker import wait_for_idle_threads
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory
 from lra_bench.runtime.processor import usable_cpus
+from lra_bench.runtime.subprocesses import WorkerEnded, WorkerProcess
 from tests.profiling.test_profile import config, hardware
 from tests.support import toy_networks as toy
 from tests.support.in_process_workers import InProcess
 
-MODES = ("inference", "train")
 MODEL_NAMES = ("Attention", "LinearAttention")
 
 
@@ -48,10 +46,7 @@ def setting(**changes: Any) -> Setting:
         policy="fixed",
         hardware=hardware(),
         limit_seconds=30.0,
-        memory_limit_bytes=None,
         flops=True,
-        energy=False,
-        peak_matmul_flops=False,
     )
     return dataclasses.replace(default, **changes)
 
@@ -68,20 +63,6 @@ def measuring(
 def measure(*arguments: Any, **changes: Any) -> tuple[Interleaving, list[Measured]]:
     with measuring(*arguments, **changes) as (interleaving, found):
         return interleaving, found
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch):
-    """Run workers in this process with a shortened timing window; the number of threads is restored."""
-    monkeypatch.setattr(interleave, "WorkerProcess", InProcess)
-    monkeypatch.setattr("gc.unfreeze", lambda: None)  # separate processes would not contain the objects of the tests
-    for name, value in {"SECONDS": 0.01, "ROUNDS": 7, "ROUND_SECONDS": 0.01}.items():
-        monkeypatch.setattr(timing, name, value)
-    monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
-    monkeypatch.setattr(InProcess, "commands", [])
-    threads = torch.get_num_threads()
-    yield InProcess.commands
-    torch.set_num_threads(threads)
 
 
 def test_models_are_built_then_warmed_up_then_timed_in_alternating_order(in_process: list) -> None:
@@ -240,27 +221,27 @@ def test_failure_of_one_model_is_reported_and_the_others_are_measured(
 @pytest.mark.slow
 def test_killed_process_affects_only_its_own_modes() -> None:
     """With real processes, one is killed by SIGKILL as if memory ran out, and the other is timed completely."""
-    interleaving, found = measure(
-        [candidate("Failing", how="killed", limit=32), candidate("LinearAttention")], flops=False
-    )
+    both = [candidate("Failing", how="killed", limit=32), candidate("LinearAttention")]
+    with measuring(both, flops=False) as (interleaving, found):
+        timed = set(interleaving.processes.timing)
     assert [(one.entry["mode"], one.entry["status"]) for one in found if one.candidate.name == "Failing"] == [
         ("inference", "out_of_memory"),
         ("train", "out_of_memory"),
     ]
     assert "not tried, because inference ended the process" in found[2].entry["reason"]
     assert [one.entry["status"] for one in found if one.candidate.name == "LinearAttention"] == ["ok", "ok"]
-    assert set(interleaving.processes.timing) == {"LinearAttention"}
+    assert timed == {"LinearAttention"}
 
 
 @pytest.mark.slow
 def test_worker_is_killed_after_a_timeout_and_its_last_error_line_is_reported() -> None:
     job = {"config": as_dict(config()), "spec": {"grid": None}, "batch": 1, "attention": None}
-    process = WorkerProcess("lra_bench.profiling.comparison.worker", job)
+    process = WorkerProcess("lra_bench.profiling.worker", job)
     with pytest.raises(WorkerEnded, match="within 0 s") as timed_out:
         process.receive(0.01)
     assert timed_out.value.status == "timeout"
     process.end()
-    process = WorkerProcess("lra_bench.profiling.comparison.worker", job)
+    process = WorkerProcess("lra_bench.profiling.worker", job)
     with pytest.raises(WorkerEnded, match="TypeError") as failed:
         process.request(60, "build")
     assert failed.value.status == "failed"
@@ -398,9 +379,7 @@ def test_worker_does_not_use_the_cores_after_a_round() -> None:
     """Threads of OpenMP spin for tens of milliseconds after a step; the worker answers only after they sleep."""
     both = replace(config(), hardware=replace(config().hardware, threads=2))
     job = {"config": as_dict(both), "spec": dataclasses.asdict(toy.spec()), "batch": 32}
-    process = WorkerProcess(
-        "lra_bench.profiling.comparison.worker", {**job, "attention": None, "memory_limit_bytes": None}
-    )
+    process = WorkerProcess("lra_bench.profiling.worker", {**job, "attention": None, "memory_limit_bytes": None})
     try:
         process.request(60, "build", length=1024, flops=False)
         process.request(60, "warm_up", mode="train", limit_seconds=30.0)

@@ -11,17 +11,17 @@ import pytest
 
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import UserError
-from lra_bench.leaderboard.profile import tables, write_csv
+from lra_bench.profiling import interleave
 from lra_bench.profiling.comparison import run as comparison
-from lra_bench.profiling.comparison.interleave import VISITS
 from lra_bench.profiling.comparison.ratios import fast
 from lra_bench.profiling.comparison.rows import row_of, summary_of
 from lra_bench.profiling.comparison.run import Comparison, Profile, batches_of
-from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Setting
+from lra_bench.profiling.interleave import VISITS, WorkerPool
 from lra_bench.profiling.speed_point import entry_of, unmeasured
 from lra_bench.profiling.timing import Timing, WarmUp, summary
-from lra_bench.profiling.worker_pool import WorkerPool
+from lra_bench.profiling.types import ComparisonModel, Measured, Setting
 from lra_bench.runtime.memory import PeakMemory
+from lra_bench.tables.profile import tables, write_csv
 from tests.profiling.test_profile import config, hardware
 from tests.support import toy_networks as toy
 
@@ -52,18 +52,22 @@ class Scripted:
         self.setting, self.report = setting, report
         self.found: list[Measured] = []
         self.flops: dict[str, Any] = {}
-        self.energy: dict[str, Any] = {"linear": {"joules_per_step": 1.0, "route": "scripted"}}
-        self.peak_matmul_flops = 1e9 if setting.peak_matmul_flops else None
+        self.processes = WorkerPool(timing=dict.fromkeys(COSTS))
 
     def run(self, candidates: list[ComparisonModel], modes: dict[str, list[str]]) -> list[Measured]:
         for candidate in candidates:
-            self.flops[candidate.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
-            self.flops[candidate.name]["uncounted"] = ["sort"]
+            self.flops[candidate.name] = {"inference": 10 * self.setting.length, "train": None}
+            self.flops[candidate.name]["per_token"] = {"length": self.setting.length, "per_token_forward": 10}
         self.calls.append(
             (self.setting.length, self.setting.batch, [one.name for one in candidates if modes[one.name]])
         )
         self.found = [self.measured(one, mode) for one in candidates for mode in modes[one.name]]
         return self.found
+
+    def answer(self, name: str, command: str) -> dict[str, Any]:
+        if command == "peak_matmul_flops":
+            return {"flops_per_second": 1e9}
+        return {"energy": {"joules_per_step": 1.0, "route": "scripted"}} if name == "linear" else {"reason": "failed"}
 
     def revisit(self) -> None:
         self.visited.append(self.setting.length)
@@ -89,7 +93,7 @@ class Scripted:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Scripted]]:
-    monkeypatch.setattr(comparison, "Interleaving", Scripted)
+    monkeypatch.setattr(interleave, "Interleaving", Scripted)
     monkeypatch.setattr(Scripted, "calls", [])
     monkeypatch.setattr(Scripted, "visited", [])
     yield Scripted
@@ -316,7 +320,7 @@ def test_batches_come_from_the_configuration_or_the_device(measure: Measure, dev
 def test_profile_is_available_as_json_and_csv(scripted: type[Scripted], tmp_path: Path) -> None:
     import pandas as pd
 
-    profile = compare("linear")
+    profile = compare("linear", energy=True)
     assert json.loads(json.dumps(profile.as_dict(), allow_nan=False))["baselines"] == {
         "default": "transformer",
         "math": "transformer (math)",
@@ -325,9 +329,6 @@ def test_profile_is_available_as_json_and_csv(scripted: type[Scripted], tmp_path
         "variant": "linear",
         "length": 1024,
         "per_token_forward": 10,
-        "per_token_training": None,
-        "route": "meta",
-        "uncounted": ["sort"],
     }
     assert [(row["variant"], row["joules_per_step"]) for row in profile.energy] == [("linear", 1.0)]
     write_csv([profile], tmp_path / "new" / "rows.csv")

@@ -1,0 +1,211 @@
+"""Test scores of slices: named subsets of the scored targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from lra_bench.contracts import Slicing, Task, TaskScore, TaskSpec
+from lra_bench.measurement import Measurement, Points
+from lra_bench.records.sections import Margin
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lra_bench.training.evaluation import Evaluation
+
+    from .subject import Context, Subject
+
+
+class SlicePoint(TypedDict):
+    """The test score of a slice: a named subset of the scored targets.
+
+    ``Slices.points`` describes the other fields.
+
+    Attributes:
+        floors: All floors by name.
+        margins: Improvement of the score over each floor, paired by row.
+        attempt: Number of the attempt in which the slice was measured.
+    """
+
+    slicing: str
+    label: str
+    n: int
+    score: float
+    low: float
+    high: float
+    floor: float | None
+    floor_name: str | None
+    floors: dict[str, float]
+    margins: dict[str, Margin]
+    skill: float | None
+    attempt: int
+
+
+class Slices(Measurement):
+    """Test scores of slices, or the parts of a score that the task computes itself."""
+
+    name = "slices"
+    stage = "testing"
+    title = "Score by slice"
+    needs = ("test",)
+    Result = list[SlicePoint]
+    figures = ("lra_bench.figures.slices",)
+    logged = ("slices",)
+    points = (
+        Points(
+            name="slices",
+            path="slices",
+            of=lambda slices: slices,
+            columns={
+                "slicing": "property by which the scored targets of the test split are divided, such as length",
+                "label": "values of the property in this slice, such as 8–15",
+                "metric": "accuracy (between 0 and 1)",
+                "score": "score on the targets of the slice",
+                "low": "lower end of the 95 % confidence interval of the score over examples",
+                "high": "upper end of the 95 % confidence interval of the score over examples",
+                "n": "number of scored targets",
+                "floor_name": "name of the strongest floor (baseline without a model) on these targets",
+                "floor": "score of the floor on the same targets",
+                "skill": "score normalised so that the floor is 0 and a perfect score is 1",
+            },
+        ),
+    )
+
+    def measure(self, subject: Subject, context: Context) -> list[SlicePoint]:
+        """Compute the score of every slice of the test split; only accuracies are scored by slice.
+
+        The points of a slicing are in the order of its labels; labels without a target have none. Raises ``ValueError``
+        if the task returns another number of targets than were scored.
+        """
+        task, result = subject.task, subject.test
+        if subject.own_score is not None:
+            return _parts_of_task(subject.own_score, task.spec, context.attempt)
+        slicings = task.slices("test") if task.spec.metric == "accuracy" else {}
+        if not slicings:
+            return []
+        floors = task.floor_targets("test")
+        assert result is not None and result.target_correct is not None
+        sizes = {name: len(slicing.label_of) for name, slicing in slicings.items()}
+        sizes |= {f"floor {name}": len(correct) for name, correct in floors.items()}
+        for name, size in sizes.items():
+            if size != result.n:
+                raise ValueError(f"{task.spec.name}: {name} has {size:,} targets, the test split {result.n:,}")
+        of_each = (_points(task, *named, result, floors, context.attempt) for named in slicings.items())
+        return [point for points in of_each for point in points]
+
+    @classmethod
+    def facts(cls, section: list[SlicePoint]) -> Iterator[tuple[str, str]]:
+        """Yield the score of every slice."""
+        yield from ((f"by {part['slicing']}", f"{part['label']}: {score_text(part)}") for part in section)
+
+    @classmethod
+    def facts_of_seeds(cls, sections: Sequence[list[SlicePoint]]) -> Iterator[tuple[str, str]]:
+        """Yield the mean score over seeds of each slice, with the floor of one of them."""
+        of_slice: dict[str, list[SlicePoint]] = {}
+        for point in (point for section in sections for point in section):
+            of_slice.setdefault(f"{point['slicing'].replace('_', ' ')} {point['label']}", []).append(point)
+        for name, points in of_slice.items():
+            mean, floor = sum(point["score"] for point in points) / len(points), points[-1]["floor"]
+            compared = "" if floor is None else f", floor {100 * floor:.1f} %"
+            yield name, f"{100 * mean:.1f} %{compared}, {points[-1]['n']:,} targets"
+
+
+def score_text(point: Mapping[str, Any] | SlicePoint) -> str:
+    """Return a score with its interval, number of targets and strongest floor."""
+    floor = f", {point['floor_name']} floor {point['floor']:.4f}" if point["floor"] is not None else ""
+    low, high = point["low"], point["high"]
+    interval = f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else ""
+    return f"{point['score']:.4f}{interval} over {point['n']:,} targets{floor}"
+
+
+def _parts_of_task(own: TaskScore, spec: TaskSpec, attempt: int) -> list[SlicePoint]:
+    """Return the parts of a score as slices of the record, without floors."""
+    from .task_score import interval_of_task
+
+    found: list[SlicePoint] = []
+    for slicing, scores in own.parts.items():
+        for label, score in scores.items():
+            low, high = interval_of_task(TaskScore(score, own.n), spec)
+            found.append(
+                {
+                    "slicing": slicing,
+                    "label": label,
+                    "n": own.n,
+                    "score": score,
+                    "low": low,  # type: ignore[typeddict-item]
+                    "high": high,  # type: ignore[typeddict-item]
+                    "floor": None,
+                    "floor_name": None,
+                    "floors": {},
+                    "margins": {},
+                    "skill": None,
+                    "attempt": attempt,
+                }
+            )
+    return found
+
+
+def _points(
+    task: Task, name: str, slicing: Slicing, result: Evaluation, floors: Mapping[str, NDArray[Any]], attempt: int
+) -> list[SlicePoint]:
+    import numpy as np
+
+    from lra_bench.records.curves import skill, strongest
+
+    from .extrapolation import interval, margins
+
+    spec, found = task.spec, []
+    row_of = np.repeat(np.arange(len(result.scored)), result.scored)
+    for number, label in enumerate(slicing.labels):
+        members = slicing.label_of == number
+        if not members.any():
+            continue
+        rows = row_of[members]
+        own = _subset(result, members, rows)
+        of_floors = {floor: float(correct[members].mean()) for floor, correct in floors.items()}
+        floor_rows = {floor: _per_row(correct[members], rows) for floor, correct in floors.items()}
+        floor_name, floor = strongest(of_floors, spec.higher_is_better) or (None, None)
+        low, high = interval(own, spec)
+        point: SlicePoint = {
+            "slicing": name,
+            "label": label,
+            "n": own.n,
+            "score": own.score,
+            "low": low,
+            "high": high,
+            "floor": floor,
+            "floor_name": floor_name,
+            "floors": of_floors,
+            "margins": margins(own, floor_rows, spec),
+            "skill": skill(own.score, floor, spec.higher_is_better),
+            "attempt": attempt,
+        }
+        found.append(point)
+    return found
+
+
+def _subset(result: Evaluation, members: NDArray[Any], rows: NDArray[Any]) -> Evaluation:
+    """Return accuracy and counts of some targets, over the rows that contain them; the loss is not split."""
+    import numpy as np
+
+    assert result.target_correct is not None
+    correct = result.target_correct[members].astype(np.float64)
+    per_row = _per_row(correct, rows)
+    return replace(
+        result,
+        score=float(correct.mean()),
+        n=len(correct),
+        correct=per_row,
+        scored=_per_row(np.ones(len(rows)), rows).astype(np.int64),
+    )
+
+
+def _per_row(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sum of the values of each row that occurs in ``rows``."""
+    import numpy as np
+
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))  # the targets are in the order of the rows
+    return np.add.reduceat(np.asarray(values, dtype=np.float64), starts)

@@ -1,0 +1,642 @@
+"""Registry of all table columns: source, description and format of each column, and the views that show it.
+
+A tuple of ``Column`` objects, such as ``LONG``, defines the columns of a layout in the data (CSV, Parquet, JSON), in
+this order; names of measurements are replaced with the columns that these declare. A view, such as ``LONG_TEXT``, is a
+tuple of column names: the columns of a table for readers, in this order. To add a column, add an entry to its
+measurement or to the tuple of its layout, and its name to the views that show it. The columns of measurements that
+neither name are added by ``long``, ``view`` and ``recorded``.
+
+``lra-bench list columns`` prints the descriptions (``help``), and the page shows them for each heading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from lra_bench.config.measurements import measurements
+from lra_bench.measurement import Column, Display, Measurement, columns
+
+from . import column_cells as cells
+from .badges import RETENTION, badges_of_all
+from .formatting import source
+from .naming import modifications
+from .over_tasks import all_true, geometric_mean, largest, mean, shared
+from .runs import missing_data, repeated_data, section_of
+
+LONG = (
+    Column(name="task", help="name of the task", source="key.task"),
+    Column(
+        name="task_version",
+        help="version of the task; scores of different versions are not comparable",
+        source="data.version",
+    ),
+    Column(
+        name="protocol",
+        help="name of the protocol, with its version from the second on; it ends in -searched if the learning rate was "
+        "searched, because such rows are not comparable with others",
+        source="key.protocol",
+    ),
+    Column(
+        name="data_lacks",
+        help="what the data lacks compared with the full task: missing parts, or information lost by lossy coding "
+        "such as JPEG; empty if nothing",
+        run=lambda run: missing_data(run.record),
+    ),
+    Column(
+        name="data_repeats",
+        help="examples that occur in several splits, such as `123 of 25,000 test in train`: a model may have been "
+        "trained on them; empty if none, or if they were not counted",
+        run=lambda run: repeated_data(run.record),
+    ),
+    Column(
+        name="section",
+        help="ranked; modified if the user changed an option of the protocol; edge if the searched learning rate is at "
+        "an end of the grid",
+        run=lambda run: section_of(run.record),
+    ),
+    Column(
+        name="rank",
+        help="rank by score within task, version, protocol and data, among rows with 3 or more seeds; empty if no "
+        "row clears the floor in every seed; tables show it for rows that do",
+        dtype="Int64",
+        display=Display("rank", cell=cells.rank, first="ascending"),
+    ),
+    Column(
+        name="variant",
+        help="model and its differences from the model's configuration file",
+        source="variant_name",
+        display=Display("variant", left=True, kind="text", first="ascending"),
+    ),
+    Column(name="model", help="name of the model", source="key.model"),
+    Column(
+        name="hardware",
+        help="machine on which the row was measured, followed by @ and the name of its reference board if it has "
+        "one; speed and memory are comparable only on the same machine",
+        source="machine",
+        display=Display("hardware", left=True, kind="text", first="ascending"),
+    ),
+    Column(
+        name="reference",
+        help="reference board that the row belongs to, empty for your own rows",
+        source="reference",
+        display=Display("source", left=True, text=lambda row, context: source(row["reference"])),
+    ),
+    Column(name="seeds", help="number of seeds that finished with status ok"),
+    Column(
+        name="statuses",
+        help="number of seeds by status; the page shows statuses other than ok, where the step benchmark failed, and "
+        "whether the mechanism restricts nothing",
+        display=Display(
+            "status", left=True, cell=cells.status, text=cells.statuses_text, key="status", first="ascending"
+        ),
+    ),
+    "restriction",
+    Column(name="metric", help="accuracy (between 0 and 1) or bits_per_character", source="metric"),
+    Column(
+        name="score",
+        help="score on the test split, in {unit}; with several seeds their mean; tables show it with its 95 % "
+        "confidence interval, or with the scores of the seeds if there are fewer than 5 or if they lie on two "
+        "levels, and mark scores at or below the floor",
+        run=lambda run: run.record.score(),
+        dtype="float64",
+        display=Display("score", cell=cells.score_of_seeds, text=cells.score_text, first="best", scale=True),
+    ),
+    Column(
+        name="low",
+        help="lower end of the 95 % confidence interval of the score: over examples with one seed, over seeds "
+        "(Student's t) with 5 or more on one level, otherwise missing",
+        source="test.low",
+    ),
+    Column(name="high", help="upper end of the 95 % confidence interval of the score", source="test.high"),
+    Column(name="seed_scores", help="scores of the seeds, in the order of the seeds, separated by spaces"),
+    Column(
+        name="learned",
+        help="number of seeds whose score exceeds the strongest floor by more than its 95 % confidence interval, "
+        "paired over the same examples if the record contains that interval",
+        dtype="Int64",
+    ),
+    Column(
+        name="two_levels",
+        help="whether the scores of the seeds lie on two levels: the largest gap exceeds 10 points (or 10 % of the "
+        "floor in bits) and three standard errors",
+    ),
+    Column(
+        name="clears_floor",
+        help="whether every seed exceeds the strongest floor by more than its interval and, with an interval over "
+        "seeds, the mean does too",
+        source="clears_floor",
+    ),
+    *columns(
+        {
+            "best": "whether the row is the best of its ranking or not shown to be worse: only rows with 3 or more "
+            "seeds that clear the floor; tables show it in bold",
+            "against": "variant that the row is compared with: the reference row of the ranking",
+            "difference": "score minus that of the reference row, over the seeds that both have",
+            "difference_low": "lower end of the 95 % confidence interval of the difference",
+            "difference_high": "upper end of the 95 % confidence interval of the difference",
+        },
+    ),
+    Column(
+        name="p_against",
+        help="p-value of the difference after Holm's correction for all rows of the ranking; over seeds and examples "
+        "with 5 or more shared seeds, over examples with 3 or 4",
+        dtype="float64",
+    ),
+    Column(
+        name="verdict",
+        help="comparison with the reference row: better or worse (5 or more seeds, significant over seeds and "
+        "examples); better or worse in every seed (3 or 4 seeds, p < .01 over examples, no claim about other "
+        "seeds); no difference shown; floor not cleared; too few seeds",
+        display=Display(
+            "compared with {against}", left=True, cell=cells.verdict, kind="text", first="ascending", scale=True
+        ),
+    ),
+    Column(
+        name="detectable",
+        help="true difference from the reference row that a test without correction detects with 80 % power; missing "
+        "if it exceeds the scale",
+        dtype="float64",
+    ),
+    Column(
+        name="interval",
+        help="sampling unit of the confidence interval, in tables headed over: seeds if there are two or more, "
+        "otherwise test examples",
+        display=Display("over", left=True, key="over", kind="text", first="ascending"),
+    ),
+    Column(
+        name="floor",
+        help="score of the strongest floor (baseline without a model) on the same examples, in {unit}",
+        run=lambda run: run.floor[1],
+        seeds="mean",
+        display=Display("{floor}", cell=cells.floor, first="best", scale=True),
+    ),
+    Column(
+        name="floor_name",
+        help="name of the strongest floor (baseline without a model), which the score is compared with",
+        run=lambda run: run.floor[0],
+    ),
+    Column(
+        name="skill",
+        help="score normalised so that the strongest floor other than a random rule is 0 and a perfect score is 1",
+        run=lambda run: run.skill(run.record.score(), run.record.floors),
+        seeds="mean",
+    ),
+    Column(
+        name="comparable",
+        help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
+        "if the transformer was not run",
+        display=Display("comparable with transformer", left=True, cell=cells.comparable),
+    ),
+    "search",
+    "parameters",
+    Column(
+        name="speed_length",
+        help="sequence length of the step benchmark in this row, in tokens: the longest of the lengths that the "
+        "largest number of runs of the same task, protocol and hardware measured",
+        source="speed_length",
+        dtype="Int64",
+    ),
+    Column(
+        name="modified",
+        help="options of the protocol that the user changed, separated by commas; empty if none",
+        run=lambda run: ", ".join(run.record.protocol_modified),
+        display=Display("modified", left=True, text=lambda row, context: row["modified_values"], kind="text"),
+    ),
+    Column(
+        name="modified_values",
+        help="options of the protocol that the user changed, with their values; long values are shortened",
+        run=lambda run: ", ".join(f"{name}={value}" for name, value in modifications(run.record).items()),
+    ),
+    Column(name="hash", help="hash of the configuration that determines the results", source="key.hash"),
+    Column(
+        name="hash_version",
+        help="version of the rules by which the hash was computed; version 1 did not cover defaults in code",
+        source="hash_version",
+        dtype="Int64",
+    ),
+    Column(
+        name="wall_seconds",
+        help="wall-clock time of all stages of the run, seconds",
+        source="wall_seconds",
+        seeds="mean",
+    ),
+    Column(name="loss", help="mean loss on the test split, nats", source="test.loss", seeds="mean"),
+    Column(
+        name="validation_score",
+        help="score on the validation split",
+        run=lambda run: run.record.score("validation"),
+        seeds="mean",
+    ),
+    "training",
+    "speed",
+    *columns(
+        {
+            "relative_speed": "speed of a training step divided by the Transformer's, from one stored profile in which "
+            "both were timed alternately; empty without a profile",
+            "spread_of_relative_speed": "half of the width of the 95 % interval of the relative speed, divided by it",
+            "relative_memory": "peak memory of a training step divided by the Transformer's, from the same profile",
+        },
+        source="profiled.",
+        dtype="float64",
+    ),
+    Column(
+        name="profile_time_exponent",
+        help="growth exponent a of the time of a training step, time ~ length^a, from the same profile",
+        source="profiled.time_exponent",
+        dtype="float64",
+    ),
+    Column(
+        name="profile_length",
+        help="sequence length in tokens of the relative speed and memory",
+        source="profiled.length",
+        dtype="Int64",
+    ),
+    Column(
+        name="profile_kernel",
+        help="attention kernel of the Transformer that the relative speed and memory refer to",
+        source="profiled.kernel",
+    ),
+    Column(
+        name="floor_<floor>",
+        help="score of the floor (baseline without a model) of this name on the test split",
+        run=lambda run, score: score,
+        seeds="mean",
+    ),
+    "extrapolation",
+    Column(name="reason", help="reasons for statuses other than ok", source="reason"),
+)
+"""Columns of the layout ``long``, which has one row per variant, task, protocol and hardware."""
+
+RUN_ONLY = (
+    Column(name="seed", help="random seed of the run", source="key.seed"),
+    Column(
+        name="status",
+        help="status of the run: ok, diverged, out_of_memory, timeout, incompatible, failed or interrupted",
+        source="status",
+    ),
+    Column(name="finished_at", help="time at which the run finished, UTC, ISO 8601", source="finished_at"),
+    Column(name="attempt", help="number of the attempt that produced the record", source="attempt"),
+    Column(name="examples", help="number of scored targets of the test split", source="test.n"),
+    Column(
+        name="train_memory_exponent",
+        help="growth exponent a of the peak memory of a training step, memory ~ length^a",
+        source="growth.train.memory_exponent",
+    ),
+    Column(
+        name="inference_memory_exponent",
+        help="growth exponent a of the peak memory of a forward pass, memory ~ length^a",
+        source="growth.inference.memory_exponent",
+    ),
+    Column(name="family", help="family of the system, such as state_space", source="capability.family"),
+    Column(
+        name="path",
+        help="path of the JSON file of the record",
+        run=lambda run: str(run.record.path) if run.record.path else None,
+    ),
+)
+"""Further columns of single runs."""
+
+PAGE_ONLY = (
+    Column(
+        name="score_axis",
+        help="score with its 95 % confidence interval on an axis shared by all rows; the dashed tick marks the floor",
+        display=Display("interval", cell=cells.axis, key="interval", first="best"),
+    ),
+)
+"""Columns that are shown on the page only and are not in the data."""
+
+
+def _as_in_long(name: str, **display: Any) -> Column:
+    """Return a column of ``LONG``, with changes to its display."""
+    found = next(column for column in LONG if isinstance(column, Column) and column.name == name)
+    return replace(found, display=replace(found.display, **display))
+
+
+WIDE = (
+    *map(_as_in_long, ("protocol", "section")),
+    Column(name="kind", help="measured, or floor (a baseline without a model)"),
+    _as_in_long("variant", text=cells.named_kind),
+    _as_in_long("model"),
+    Column(
+        name="modified",
+        help="options of the protocol that the user changed, separated by commas; empty if none",
+        display=Display("modified", left=True, kind="text"),
+    ),
+    Column(
+        name="hardware",
+        help="machine on which the row was measured; speed and memory are comparable only on the same machine",
+        display=Display("hardware", left=True, kind="text", first="ascending"),
+    ),
+    _as_in_long("reference"),
+    Column(name="metric_<task>", help="metric of this task: accuracy (between 0 and 1) or bits_per_character"),
+    Column(
+        name="mean_skill",
+        help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a "
+        "perfect score is 1, without tasks that are not scored by accuracy and tasks that are not learned at "
+        "this budget; rows are sorted by it",
+        tasks=mean,
+        of="skill_<task>",
+        of_accuracies=True,
+        dtype="float64",
+        display=Display("mean skill", "percent"),
+    ),
+    Column(
+        name="score_<task>",
+        help="score on this task in {unit}, the mean over seeds; tables show it with the distance to the farther end "
+        "of its 95 % confidence interval (±), or with the scores of the seeds if there are fewer than 5 or if "
+        "they lie on two levels, mark scores at or below the floor, and print it in bold if the row is the best "
+        "or not shown to be worse",
+        dtype="float64",
+        display=Display("{part}{remark}", cell=cells.task_score, key="{part}", first="best"),
+    ),
+    *columns(
+        {
+            "low_<task>": "lower end of the 95 % confidence interval of the score on this task",
+            "high_<task>": "upper end of the 95 % confidence interval of the score on this task",
+        },
+        dtype="float64",
+    ),
+    Column(name="seeds_<task>", help="number of seeds that finished this task with status ok", dtype="Int64"),
+    Column(name="seed_scores_<task>", help="scores of the seeds on this task, separated by spaces"),
+    Column(
+        name="learned_<task>",
+        help="number of seeds that exceed the strongest floor of this task by more than their interval",
+        dtype="Int64",
+    ),
+    *columns(
+        {
+            "two_levels_<task>": "whether the scores of the seeds on this task lie on two levels",
+            "best_<task>": "whether the row is the best on this task, or not shown to be worse, and clears the floor",
+        },
+    ),
+    *columns(
+        {
+            "skill_<task>": "score on this task normalised so that the strongest floor is 0",
+            "searched_lr_<task>": "learning rate that the search chose on this task; empty if it was not searched",
+        },
+        dtype="float64",
+    ),
+    Column(
+        name="parameters_<task>",
+        help="number of trainable body parameters that one token uses on this task, without embeddings, position "
+        "tables and head",
+        dtype="Int64",
+    ),
+    *columns(
+        {
+            "status_<task>": "on this task: statuses of seeds that are not ok, lengths at which the step benchmark "
+            "failed, and lengths without a score",
+            "comparable_<task>": "whether the protocol of this task is unmodified and the body parameters are within "
+            "10 % of the transformer's on it",
+        },
+    ),
+    *columns(
+        {
+            f"retention_{RETENTION}_<task>": "skill at four times the training length of this task divided by skill at "
+            "the training length; empty if not every seed clears the floor",
+            "relative_speed_<task>": "speed of a training step on this task divided by the Transformer's, from one "
+            "profile in which both were timed alternately; empty without a profile",
+            "spread_of_relative_speed_<task>": "half of the width of the 95 % interval of the relative speed on this "
+            "task, divided by it",
+            "relative_memory_<task>": "peak memory of a training step on this task divided by the Transformer's, from "
+            "the same profile",
+            "profile_time_exponent_<task>": "growth exponent a of the time of a training step on this task, time ~ "
+            "length^a, from the same profile",
+        },
+        dtype="float64",
+    ),
+    Column(
+        name="profile_length_<task>",
+        help="sequence length in tokens of the relative speed and memory on this task",
+        dtype="Int64",
+    ),
+    Column(
+        name="profile_kernel_<task>",
+        help="attention kernel of the Transformer that the relative speed and memory on this task refer to",
+    ),
+    *(
+        column
+        for name, help in (
+            ("avg5", "mean accuracy over listops, text, retrieval, image and pathfinder, if all five were run"),
+            (
+                "avg6_fail50",
+                "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds "
+                "diverged or ran out of memory or time",
+            ),
+        )
+        for column in (
+            Column(
+                name=name,
+                help=help,
+                dtype="float64",
+                display=Display(
+                    name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
+                ),
+            ),
+            Column(
+                name=f"{name}_low",
+                help=f"lower end of the 95 % confidence interval of {name} over seeds",
+                dtype="float64",
+            ),
+            Column(
+                name=f"{name}_high",
+                help=f"upper end of the 95 % confidence interval of {name} over seeds",
+                dtype="float64",
+            ),
+            Column(
+                name=f"{name}_seeds",
+                help=f"number of seeds of {name}, if all its tasks have the same seeds",
+                dtype="Int64",
+            ),
+        )
+    ),
+    Column(
+        name="relative_speed",
+        help="speed of a training step divided by the Transformer's, from one profile in which both were timed "
+        "alternately, geometric mean over the profiled tasks; ~ marks a spread above 5 %; empty without a "
+        "profile",
+        tasks=geometric_mean,
+        dtype="float64",
+        display=Display("relative speed {at}", cell=cells.relative_speed, machine=True),
+    ),
+    Column(
+        name="spread_of_relative_speed",
+        help="half of the width of the 95 % interval of the relative speed, divided by it; the largest over tasks",
+        tasks=largest,
+        dtype="float64",
+    ),
+    Column(
+        name="relative_memory",
+        help="peak memory of a training step divided by the Transformer's, from the same profile, geometric mean "
+        "over the profiled tasks",
+        tasks=geometric_mean,
+        dtype="float64",
+        display=Display("relative memory {at}", "times", first="ascending", machine=True),
+    ),
+    Column(
+        name="profile_length",
+        help="sequence length in tokens of relative_speed and relative_memory, if it is the same for all tasks",
+        tasks=shared,
+        dtype="Int64",
+    ),
+    Column(
+        name="profile_kernel",
+        help="attention kernel of the Transformer that relative_speed and relative_memory refer to, if it is the "
+        "same for all tasks",
+        tasks=shared,
+    ),
+    Column(
+        name="profile_time_exponent",
+        help="growth exponent a of the time of a training step, time ~ length^a, from the same profile, mean over "
+        "the profiled tasks",
+        tasks=mean,
+        dtype="float64",
+        display=Display("time exponent", "exponent", first="ascending", machine=True),
+    ),
+    Column(
+        name=f"retention_{RETENTION}",
+        help="skill at four times the training length divided by skill at the training length, mean over tasks that "
+        "are scored by accuracy and whose score has a confidence interval entirely better than the floor",
+        tasks=mean,
+        of_accuracies=True,
+        dtype="float64",
+        display=Display(f"skill kept {RETENTION}", "percent"),
+    ),
+    Column(
+        name="parameters",
+        help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
+        "on each task in the order of the columns if they differ",
+        tasks=largest,
+        dtype="Int64",
+        display=Display("parameters", cell=cells.parameters, first="ascending"),
+    ),
+    replace(_as_in_long("comparable"), tasks=all_true),
+    Column(
+        name="status",
+        help="statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths without a "
+        "score, with the tasks concerned unless all are",
+        tasks=badges_of_all,
+        display=Display(
+            "status",
+            left=True,
+            cell=cells.status_of_tasks,
+            text=lambda row, context: row["status"] or "",
+            first="ascending",
+        ),
+    ),
+)
+"""Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""
+
+IDENTITY = (
+    "task", "task_version", "protocol", "modified", "data_lacks", "model", "variant", "hardware", "reference", "hash",
+    "hash_version", "seed",
+)  # fmt: skip
+"""Columns that identify a run; the first columns of each table of ``load_records``."""
+
+RUNS = (
+    *IDENTITY, "status", "reason", "finished_at", "metric", "score", "low", "high", "examples", "loss",
+    "validation_score", "searched_lr", "lr_robustness", "search_trials", "search_seconds", "floor_name", "floor",
+    "parameters_total", "parameters_body", "parameters_body_active", "train_seconds", "took_off", "takeoff_steps",
+    "takeoff_seconds", "training_tokens_per_second", "wall_seconds", "flops_per_token_forward", "joules_per_step",
+    "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent",
+    "family", "path",
+)  # fmt: skip
+"""Columns of ``load_records(table="runs")``."""
+
+LONG_TEXT = (
+    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>",
+    "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half",
+    "parameters_body_active", "comparable", "hardware", "training_tokens_per_second", "train_tokens_per_second",
+    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
+    "train_limit", "modified",
+)  # fmt: skip
+"""View of ``LONG`` in text: terminal, Markdown and LaTeX."""
+
+LONG_TERMINAL = (
+    "rank", "variant", "score", "statuses", "verdict", "floor", "score_<ratio>", "modified", "searched_lr",
+    "takeoff_steps", "parameters_body_active", "training_tokens_per_second",
+)  # fmt: skip
+"""First columns of a terminal, most important ones first; those of ``LONG_TEXT`` follow. Some may not fit."""
+
+LONG_PAGE = (
+    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses",
+    "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half", "interval", "comparable",
+    "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
+    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
+)  # fmt: skip
+"""View of ``LONG`` on the page: the table of one task."""
+
+WIDE_TEXT = (
+    "variant", "reference", "mean_skill", "score_<task>", "avg5", "avg6_fail50", "status", "comparable",
+    "relative_speed", "relative_memory", "profile_time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
+    "modified",
+)  # fmt: skip
+"""View of ``WIDE`` in text: terminal, Markdown and LaTeX."""
+
+WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modified"))
+"""View of ``WIDE`` on the page: the table of all tasks."""
+
+
+def pick(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
+    """Return the columns with these names, in the order of the names. Raises ``KeyError`` for an unknown name."""
+    known = {column.name: column for column in columns}
+    return [known[name] for name in names]
+
+
+def of_runs(names: Iterable[str]) -> list[Column]:
+    """Return the columns with these names from ``long`` and ``RUN_ONLY``."""
+    return pick((*long(), *RUN_ONLY), names)
+
+
+def long() -> tuple[Column, ...]:
+    """Return the columns of the layout ``long``: ``LONG`` with those of all measurements."""
+    return _long(LONG, tuple(measurements().values()))
+
+
+def view(names: Sequence[str]) -> list[str]:
+    """Return the names of a view of ``LONG``, with the columns with a heading of measurements that it does not name."""
+    return _with_others(
+        names, measurements().values(), lambda column: column.shown_after if column.display.heading else None
+    )
+
+
+def recorded() -> list[Column]:
+    """Return the columns of ``load_records``: those of ``RUNS``, and of measurements that it does not name."""
+    names = _with_others(RUNS, measurements().values(), lambda column: None if column.repeats else column.after)
+    return of_runs(names)
+
+
+@lru_cache(maxsize=8)
+def _long(entries: Sequence[Column | str], classes: Sequence[type[Measurement]]) -> tuple[Column, ...]:
+    own = {each.name: [_with_source(each.name, column) for column in each.columns] for each in classes}
+    parts = [own[entry] if isinstance(entry, str) else [entry] for entry in entries]
+    known = {column.name: column for part in (*own.values(), *parts) for column in part}
+    names = _with_others([column.name for part in parts for column in part], classes, lambda column: column.after)
+    return tuple(known[name] for name in names)
+
+
+def _with_source(section: str, column: Column) -> Column:
+    return column if column.source or column.run else replace(column, source=f"{section}.{column.name}")
+
+
+def _with_others(
+    names: Sequence[str],
+    classes: Iterable[type[Measurement]],
+    after: Callable[[Column], Sequence[str] | None],
+) -> list[str]:
+    """Return the names with those of the columns of measurements that they do not contain.
+
+    Each is inserted after the first of the names that ``after`` returns, or after the column before it; not at all if
+    the result is None.
+    """
+    found = list(names)
+    for each in classes:
+        last = len(found) - 1
+        for column in () if any(column.name in names for column in each.columns) else each.columns:
+            if (places := after(column)) is not None:
+                last = next((found.index(name) for name in places if name in found), last) + 1
+                found.insert(last, column.name)
+    return found

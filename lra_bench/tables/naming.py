@@ -1,0 +1,249 @@
+"""Select records by task and protocol, and find the variant that a user names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra_bench.build import suggest
+from lra_bench.config.task_groups import ALL, expand_tasks
+from lra_bench.contracts import UserError
+from lra_bench.records.schema import Record, short_value, variant_name
+
+from .runs import missing_data, section_of
+
+UNRANKED = ("smoke",)
+"""Protocols whose scores are meaningless; tables and figures exclude them unless the user selects one by name."""
+
+HIDDEN = {
+    "obsolete": "of an earlier version of the protocol",
+    "modified": "with a modified protocol",
+    "edge": "whose searched learning rate is at an end of the grid",
+}
+"""Descriptions of the rows that ``current`` leaves out."""
+
+
+def select(records: Sequence[Record], task: str | None = None, protocol: str | None = None) -> list[Record]:
+    """Return the records of one task or group of tasks and of one protocol, by default all except ``UNRANKED``.
+
+    Args:
+        records: The records to select from.
+        task: The task or the group of tasks, by default all tasks.
+        protocol: The protocol, by name (all its versions) or with its version (``small-v2``); by default all except
+            ``UNRANKED``.
+
+    Returns:
+        The selected records; if the list is empty, ``explain_hidden`` states why.
+
+    Raises:
+        UserError: If there are records, but none of the task, of a task of the group, or of the protocol.
+    """
+    of_task = _of_task(records, task)
+    names = {
+        "task": {record.key.task for record in records},
+        "protocol": {name for record in records for name in (record.key.protocol_name, record.key.protocol)},
+    }
+    for option, wanted, found in (("task", task, of_task), ("protocol", protocol, ())):
+        known = names[option]
+        if wanted is not None and records and not found and wanted not in known:
+            raise UserError(f"--{option} {wanted}: no record of that {option}{suggest(wanted, known)}")
+    if protocol is None:
+        return [record for record in of_task if record.key.protocol_name not in UNRANKED]
+    chosen = [record for record in of_task if record.key.has_protocol(protocol)]
+    if records and not chosen:
+        raise UserError(f"--task {task} --protocol {protocol}: no record of that task and protocol")
+    return chosen
+
+
+def explain_hidden(records: Iterable[Record], task: str | None = None, protocol: str | None = None) -> str:
+    """Return which option shows the records if ``select`` excludes all of them because of ``UNRANKED``.
+
+    The result is a sentence without a full stop; it is empty in all other cases.
+    """
+    found = [record.key.protocol_name for record in _of_task(list(records), task)]
+    if not found or protocol is not None or not set(found) <= set(UNRANKED):
+        return ""
+    protocol, several = found[0], len(found) > 1
+    counted = f"{len(found)} records of protocol {protocol} are" if several else f"1 record of protocol {protocol} is"
+    return f"{counted} hidden; --protocol {protocol} shows {'them' if several else 'it'}"
+
+
+def current(records: Sequence[Record]) -> tuple[list[Record], str]:
+    """Select the ranked records of the newest version of each protocol.
+
+    The result contains every record if there would be none.
+
+    Args:
+        records: The records to select from.
+
+    Returns:
+        The selected records and a sentence on the rows of all others, empty if there are none.
+    """
+    newest: dict[str, int] = {}
+    for record in records:
+        name = record.key.protocol_name
+        newest[name] = max(_version(record), newest.get(name, 1))
+    shown: list[Record] = []
+    hidden: dict[tuple[str, ...], str] = {}
+    for record in records:
+        section = "obsolete" if _version(record) < newest[record.key.protocol_name] else section_of(record)
+        if section == "ranked":
+            shown.append(record)
+        else:
+            hidden[_row_key(record)] = HIDDEN[section]
+    if not shown:
+        return list(records), ""
+    counts = ", ".join(f"{count} {reason}" for reason, count in Counter(hidden.values()).most_common())
+    return shown, f"Hidden rows: {counts}; --all shows them." if hidden else ""
+
+
+def _row_key(record: Record) -> tuple[str, ...]:
+    """Return the values that the seeds of a row share."""
+    return record.key.task, record.key.protocol, record.machine, record.key.model, record.key.hash
+
+
+def unique_names(records: Iterable[Record]) -> dict[tuple[str, ...], str]:
+    """Return the names of variants that share theirs with another row of the same ranking and hardware.
+
+    The options of the protocol in which they differ are added: ``transformer · activation=relu``, or their hashes if
+    they differ in other options. The keys are task, protocol, machine, model and hash.
+    """
+    groups: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for record in records:
+        version = record.data["version"] if record.data else None
+        ranking = record.key.task, version, record.key.protocol, missing_data(record), section_of(record)
+        groups.setdefault((*ranking, record.machine, record.variant_name), {}).setdefault(record.key.hash, record)
+    names: dict[tuple[str, ...], str] = {}
+    for same in (list(group.values()) for group in groups.values() if len(group) > 1):
+        options = dict.fromkeys(option for record in same for option in record.protocol_modified)
+        values = {option: [_option(record, option) for record in same] for option in options}
+        differing = [option for option, found in values.items() if any(value != found[0] for value in found)]
+        own = []
+        for record in same:
+            changed = {option: _option(record, option) for option in record.protocol_modified if option in differing}
+            own.append(
+                variant_name(record.key.model, record.variant["differences"] | changed, record.variant["position"])
+            )
+        for record, name in zip(same, own, strict=True):
+            names[_row_key(record)] = name if own.count(name) == 1 else f"{name} #{record.key.hash}"
+    return names
+
+
+def modifications(record: Record) -> dict[str, str]:
+    """Return the options of the protocol that the user changed, with their values as text."""
+    return {option: short_value(_option(record, option)) for option in record.protocol_modified}
+
+
+def _option(record: Record, option: str) -> Any:
+    """Return the value of an option such as ``train.steps``, None if the configuration does not contain it."""
+    value: Any = record.config
+    for part in option.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _version(record: Record) -> int:
+    """Return the version of the protocol."""
+    return int(record.key.unsearched_protocol.removeprefix(record.key.protocol_name).removeprefix("-v") or 1)
+
+
+def _of_task(records: Sequence[Record], task: str | None) -> list[Record]:
+    """Return the records of a task or of the tasks of a group, all records for None and ``ALL``.
+
+    A task of ``records`` precedes a group of the same name.
+    """
+    if task is None or task == ALL:
+        return list(records)
+    names = {task} if any(record.key.task == task for record in records) else set(expand_tasks([task]))
+    return [record for record in records if record.key.task in names]
+
+
+def find_variant(
+    records: Iterable[Record], text: str, option: str, paths: Collection[Path] = ()
+) -> tuple[str, list[Record]]:
+    """Return the name and the records of the variant that ``text`` describes.
+
+    A name consists of the model and its differences from the model's file, in any order, with or without dots between
+    them: ``performer``, ``performer features=64 rope``. Options of a modified protocol (``train.steps``, or
+    ``train.steps=500``) and the hash (``#0a1b2c3d``) distinguish variants with the same name. Part of a name suffices
+    if it matches one variant only. A variant of a reference board needs ``reference`` only if the user's records
+    contain the same variant, finished.
+
+    Args:
+        records: The records to search.
+        text: The name of a variant.
+        option: The name of the option that ``text`` was given for, used in error messages.
+        paths: The paths of records, if ``text`` names records. The result is then the variant that all of them belong
+            to, with every seed.
+
+    Returns:
+        The full name of the variant and its records.
+
+    Raises:
+        UserError: If no variant or more than one matches, or if the records of ``paths`` are not among ``records``.
+    """
+    records = list(records)
+    if paths:
+        named = {f"{full_name(record)} #{record.key.hash}" for record in records if record.path in paths}
+        if len(named) > 1:
+            names = "; ".join(sorted(named))
+            raise UserError(f"{option}={text}: matches {len(named)} variants; choose one of them: {names}")
+        if not named:
+            raise UserError(
+                f"{option}={text}: the record is not among the compared records; set --task and --protocol to those of "
+                f"the record (--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
+            )
+        text = named.pop()
+    # A run that was interrupted or failed does not hide the finished row of a reference board.
+    finished = {_variant_of(record) for record in records if record.status == "ok"}
+    records = [record for record in records if record.status == "ok" or _variant_of(record) not in finished]
+    words = _words(text)
+    hashes = {word.removeprefix("#") for word in words if word.startswith("#")}
+    wanted = {word for word in words if not word.startswith("#")}
+    variants: dict[str, list[Record]] = {}
+    for record in records:
+        variants.setdefault(full_name(record), []).append(record)
+    matching = [name for name in variants if wanted and all(_names(word, _words(name)) for word in wanted)]
+    found = (
+        [name for name in matching if len(_words(name)) == len(wanted)]
+        or [name for name in matching if len(_words(name) - {"reference"}) == len(wanted)]
+        or matching
+    )
+    if not found:
+        models = {record.key.model for members in variants.values() for record in members}
+        raise UserError(f"{option}={text}: no record of this variant{suggest(next(iter(wanted), ''), models)}")
+    if len(found) > 1:
+        raise UserError(
+            f"{option}={text}: matches {len(found)} variants; choose one of them: {'; '.join(sorted(found))}"
+        )
+    name = found[0]
+    members = [record for record in variants[name] if not hashes or record.key.hash in hashes]
+    if not members:
+        known = sorted({record.key.hash for record in variants[name]})
+        raise UserError(f"{option}={text}: no record with this hash; choose #{', #'.join(known)}")
+    return name + "".join(f" #{hash}" for hash in sorted(hashes)), members
+
+
+def full_name(record: Record) -> str:
+    """Return the variant's name with the modified protocol options, and ``reference`` if it is from a board."""
+    changed = (f"{option}={value}" for option, value in modifications(record).items())
+    return " · ".join([record.variant_name, *changed, *(["reference"] if record.reference else [])])
+
+
+def _names(word: str, words: Collection[str]) -> bool:
+    """Return whether a word is among those of a name; options may lack their value, or their first parts."""
+    return any(
+        each == word or each.startswith(f"{word}=") or ("=" in word and each.endswith(f".{word}")) for each in words
+    )
+
+
+def _variant_of(record: Record) -> tuple[str, str, str, str]:
+    key = record.key
+    return key.task, key.protocol, key.model, key.hash
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in re.split(r"[\s·,]+", text) if word}

@@ -1,0 +1,261 @@
+"""The long table of the leaderboard: one row per variant, task, protocol and hardware, with ranks and claims."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.measurement import Column
+from lra_bench.progress import bar
+from lra_bench.records.schema import Record
+from lra_bench.statistics.paired import MIN_SEEDS
+from lra_bench.statistics.seeds import SeedScore, summarise_seeds
+
+from . import columns as registry
+from .claims import REFERENCE, Place, Ranking, place_name, rankings
+from .column import find_column, in_order, values
+from .formatting import rows_of
+from .naming import find_variant, unique_names
+from .runs import SECTIONS, runs_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPARABLE_WITHIN = 0.10
+"""Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
+RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
+"""Columns that identify a ranking of scores."""
+ONE_ROW = [*RANKED_TOGETHER, "hardware", "variant", "modified", "hash"]
+"""Columns that identify a row; records that share them differ in their seeds."""
+
+
+def leaderboard(records: Iterable[Record], protocol: str | None = None, against: str | None = None) -> pd.DataFrame:
+    """Return one row per variant, task, protocol and hardware, with its seeds combined.
+
+    Seeds that did not finish are counted in ``statuses``. ``score`` is the mean over seeds. ``low`` and ``high`` are
+    the ends of a 95 % confidence interval: of the score over the examples of the only seed, or of the mean over seeds
+    (Student's t) for ``CLAIM_SEEDS`` or more seeds on one level, otherwise missing. ``rank`` sorts by score within
+    task, task version, protocol, ``data_lacks`` and section; rows with a protocol modified by the user form the section
+    ``modified``, and rows whose searched learning rate is at an end of the grid the section ``edge``, without ranks.
+    Rows with fewer than ``MIN_SEEDS`` seeds have no rank, and neither have those of tasks that are ``not_learned``.
+    ``comparable`` is true if the number of active body parameters is within 10 % of the transformer's under the same
+    protocol, None if the transformer was not run. ``best`` and ``verdict`` are claims of ``Ranking``.
+
+    Args:
+        records: The records.
+        protocol: The protocol to show, by default all.
+        against: Name of the variant that all others are compared with, by default ``REFERENCE``.
+
+    Returns:
+        The rows.
+
+    Raises:
+        UserError: If ``against`` matches no variant, or several.
+    """
+    shown = [record for record in records if record.key.has_protocol(protocol)]
+    reference = _reference_name(shown, against)  # raises an error before anything is computed
+    rows = _with_claims(without_claims(shown), rankings(shown), reference)
+    return rows[in_order(registry.long(), rows.columns)]
+
+
+def without_claims(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the rows of ``leaderboard`` without the comparisons, which take most of the time."""
+    rows, names = variants(runs(records)), unique_names(records)
+    keys = zip(*(rows[name] for name in ("task", "protocol", "hardware", "model", "hash", "variant")), strict=True)
+    return rows.assign(best=False, variant=[names.get((*key,), variant) for *key, variant in keys])
+
+
+def _reference_name(records: Sequence[Record], against: str | None) -> str:
+    """Return the name of the variant that others are compared with; raises ``UserError`` if it is ambiguous."""
+    if against is None:
+        return REFERENCE
+    _, found = find_variant(records, against, "--against")
+    return found[0].variant_name
+
+
+def runs(records: Iterable[Record]) -> pd.DataFrame:
+    """Return one row per record with every column of runs, unrounded and in the units of the metrics."""
+    import pandas as pd
+
+    return pd.DataFrame([values(run, (*registry.long(), *registry.RUN_ONLY)) for run in runs_of(records)])
+
+
+def variants(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the leaderboard from a table with one row per run, as returned by ``runs``."""
+    import pandas as pd
+
+    if frame.empty:
+        return pd.DataFrame(columns=[column.name for column in registry.long() if not column.repeats])
+    frame = frame.sort_values([*ONE_ROW, "seed"])  # makes sums independent of the order of the records
+    known = {str(name): find_column(registry.long(), str(name)) for name in frame}
+    seeds = {name: column.seeds for name, column in known.items() if column and column.seeds}
+    data = {str(name): frame[name].tolist() for name in frame}
+    places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
+    rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
+    rows = with_types(rows, registry.long())
+    rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
+    higher = rows["metric"] != "bits_per_character"
+    cost = rows["score"].where(~higher, -rows["score"])
+    cost = cost.where(rows["section"] != "edge")
+    rows["position"] = _rank(rows, RANKED_TOGETHER, cost)
+    ranked = (rows["seeds"] >= MIN_SEEDS) & ~not_learned(rows, RANKED_TOGETHER)
+    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(ranked))
+    order = ["task", "task_version", "protocol", "data_lacks", "section", "position", "hardware", "variant"]
+    by_name = {"section": lambda column: column.map(SECTIONS.index)}
+    return (
+        rows.sort_values(
+            order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
+        )
+        .drop(columns="position")
+        .reset_index(drop=True)
+    )
+
+
+def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
+    """Return for each row whether no row of its group clears the strongest floor in every seed, False if unknown."""
+    keys = [rows[name] for name in together]
+    known = rows["learned"].notna() & (rows["seeds"] > 0)
+    learned = known & (rows["learned"] == rows["seeds"]).fillna(False)
+    of_groups = (each.groupby(keys, dropna=False).transform("any") for each in (known, learned))
+    return next(of_groups) & ~next(of_groups)
+
+
+def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
+    """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
+    if rows.empty:
+        return rows
+    claims = []
+    with bar(len(rows), "comparing variants", unit="rows") as advance:
+        for row in rows_of(rows):
+            claims.append(_claims(row, found.get(place_name(row)), reference))
+            advance(1, row["task"])
+    added = {name: [claim[name] for claim in claims] for name in claims[0]}
+    return with_types(rows.assign(**added), registry.long())
+
+
+def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
+    """Return the columns of the comparison of one row with the reference row, and whether it is the best."""
+    key = (row["model"], row["reference"], row["hash"])
+    claims: dict[str, Any] = {
+        **dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable")),
+        "verdict": "",
+        "best": False,
+    }
+    if ranking is None or key not in ranking.entries:
+        return claims
+    claims["best"] = key in ranking.winners
+    base = ranking.reference(reference)
+    if base is None:
+        return claims
+    claims["against"] = ranking.entries[base].name
+    if key == base:
+        return {**claims, "verdict": "reference"}
+    found = ranking.against(base)[key]
+    return {
+        **claims,
+        "difference": found.difference,
+        "difference_low": found.low,
+        "difference_high": found.high,
+        "p_against": found.p_holm,
+        "detectable": found.detectable,
+        "verdict": found.verdict_of_a,
+    }
+
+
+def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
+    """Return the rows with the types declared by the columns."""
+    declared = {str(name): find_column(columns, str(name)) for name in rows}
+    types = {name: column.dtype for name, column in declared.items() if column and column.dtype}
+    return rows.astype(types).copy()  # without the copy, pandas warns that the frame is fragmented
+
+
+def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:
+    """Return the row of one variant from its seeds, which are at the indices ``places`` of each column in ``data``."""
+    statuses = [data["status"][place] for place in places]
+    done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
+    row = {name: _combine(rule, [data[name][place] for place in done or places]) for name, rule in seeds.items()}
+    scored = [place for place in done if _is_known(data["score"][place])]
+    counts = Counter(statuses)
+    return {
+        **row,
+        "seeds": len(done),
+        "statuses": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
+        "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := data["reason"][place]))),
+        **_scores(data, scored, row),
+    }
+
+
+def _combine(rule: str, values: Sequence[Any]) -> Any:
+    """Combine the values of all seeds as ``Column.seeds`` specifies, None if no value is known."""
+    known = [value for value in values if _is_known(value)]
+    if not known or (rule.endswith("of all") and len(known) < len(values)):
+        return None
+    if rule == "median of all":
+        return statistics.median(known)
+    if rule == "sum of all":
+        return sum(known)
+    if rule == "largest":
+        return max(known)
+    return math.fsum(known) / len(known) if rule == "mean" else known[0]
+
+
+def _scores(data: Mapping[str, list[Any]], scored: Sequence[int], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of the score from the seeds at the indices ``scored``."""
+    names = ("score", "low", "high", "learned", "two_levels", "clears_floor")
+    if not scored:
+        return {**dict.fromkeys(names), "two_levels": False, "seed_scores": "", "interval": None}
+    seeds = [
+        SeedScore(*(_known(data[name][place]) for name in ("score", "low", "high", "clears_floor"))) for place in scored
+    ]
+    summary = summarise_seeds(seeds, row["metric"] != "bits_per_character", row["floor"])
+    unit = f"{int(data['examples'][scored[0]]):,} examples" if len(scored) == 1 else f"{len(scored)} seeds"
+    return {
+        **{name: getattr(summary, name) for name in names},
+        "seed_scores": " ".join(f"{seed.score:.6g}" for seed in seeds),
+        "interval": unit,
+    }
+
+
+def _comparable(rows: pd.DataFrame) -> list[bool | None]:
+    reference = rows[(rows["variant"] == REFERENCE) & (rows["section"] == "ranked")]
+    bodies = reference.dropna(subset=["parameters_body_active"]).groupby(["task", "task_version", "protocol"])
+    known = bodies["parameters_body_active"].first().to_dict()
+    return [
+        _is_comparable(body, known.get((task, version, protocol)), section)
+        for task, version, protocol, section, body in zip(
+            rows["task"],
+            rows["task_version"],
+            rows["protocol"],
+            rows["section"],
+            rows["parameters_body_active"],
+            strict=True,
+        )
+    ]
+
+
+def _is_comparable(body: Any, reference: Any, section: str) -> bool | None:
+    import pandas as pd
+
+    if section == "modified":
+        return False
+    if pd.isna(body) or reference is None:
+        return None
+    return bool(abs(body - reference) <= COMPARABLE_WITHIN * reference)
+
+
+def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
+    """Return ranks from 1 by increasing ``value`` within groups, missing if the value is."""
+    keys = [rows[name] for name in within]
+    return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
+
+
+def _known(value: Any) -> Any:
+    return value if _is_known(value) else None
+
+
+def _is_known(value: Any) -> bool:
+    """Return whether a value is neither None nor NaN."""
+    return value is not None and value == value

@@ -1,0 +1,148 @@
+"""Drawing all figures: interruption, figures that raise errors, and the choice of models."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lra_bench import figures
+from lra_bench.contracts import UserError
+from lra_bench.figures import ranks, stored
+from lra_bench.figures.layout import Sheet
+from lra_bench.records.schema import Record
+from lra_bench.runtime import signals
+from tests.support import large_results
+from tests.support.command import Folder
+from tests.support.record_factory import make_record
+
+SYSTEMS = ("transformer", "bag_of_tokens", "performer", "local", "linformer", "luna", "fnet", "linear", "star", "gmlp")
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "recall")
+FEW = ("ranks", "heat_map", "score_vs_growth", "extrapolation")
+
+
+def study() -> list[Record]:
+    return [make_record(model) for model in ("transformer", "performer", "local")]
+
+
+def complete(folder: Path) -> bool:
+    """Return whether every file is complete."""
+    ends = {".pdf": b"%%EOF\n", ".png": b"IEND\xaeB`\x82", ".csv": b"\n", ".txt": b".", ".tex": b"}\n"}
+    return all(path.read_bytes().endswith(ends[path.suffix]) for path in folder.iterdir())
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_complete_files(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    large_results.fill(folder.results, SYSTEMS, TASKS)
+    process = folder.start("plot")
+    drawn = folder.results / "figures"
+    until = time.monotonic() + 120
+    while not any(drawn.glob(".*")):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    messages, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, messages
+    assert "Traceback" not in messages
+    assert not list(drawn.glob(".*")) and complete(drawn)
+    assert not list(drawn.glob("extrapolation*.pdf"))  # last in the list, not drawn before the interruption
+
+
+@pytest.mark.slow
+def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    large_results.fill(folder.results, SYSTEMS[:3], TASKS[:1])
+    drawn = folder.results / "figures"
+    (drawn / "ranks-quick.pdf").mkdir(parents=True)
+    done = folder.run("plot", check=False)
+    assert done.returncode == 2
+    assert "plot ranks: --output" in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith(
+        "ranks could not be drawn, see the messages above; all other figures were written"
+    )
+    # The records lack memory, adaptive depth, searches, pairs, and tasks of loss_by_position, middle_phase, abilities.
+    assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.figure_names()} - {
+        "ranks",
+        "loss_by_position",
+        "score_vs_length",
+        "score_vs_memory",
+        "score_vs_depth",
+        "depth_by_slice",
+        "abilities",
+        "middle_phase",
+        "rate_search",
+        "minimal_pairs",
+    }
+
+
+def test_other_exceptions_are_yielded_with_the_name_of_the_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(data: pd.DataFrame, width: float) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(ranks, "draw", failing)
+    found = dict(stored.draw_all(study(), tmp_path, names=FEW))
+    assert str(found.pop("ranks")) == "ValueError: no such thing"
+    assert all(not isinstance(outcome, Exception) and len(outcome) >= 5 for outcome in found.values())
+    assert complete(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ValueError, UserError, None])
+def test_ctrl_c_ends_drawing_if_a_library_catches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception] | None
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> list[Path]:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        if kind:
+            raise kind("a half-written file cannot be closed")
+        return []
+
+    monkeypatch.setattr(stored, "draw", interrupted)
+    monkeypatch.setattr(signals, "_last_request", [-math.inf])
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        list(stored.draw_all(study(), tmp_path, names=FEW))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_models_select_and_order_the_rows(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    large_results.fill(folder.results, SYSTEMS[:3], TASKS[:2])
+    chosen = ("performer", "transformer")
+    paths = list(stored.draw_stored("extrapolation", folder.results, "none", models=chosen, output=tmp_path / "drawn"))
+    drawn = pd.read_csv(next(path for path in paths if path.suffix == ".csv"))
+    assert set(drawn["model"]) == set(chosen)
+    data = figures.tabulate("heat_map", study())
+    for order in (["local", "performer", "transformer"], ["transformer", "local", "performer"]):
+        [sheet] = figures.figure("heat_map").draw(data.assign(model_order=data["model"].map(order.index)), 7.0)
+        [page] = sheet.pages
+        assert [tick.get_text().lower() for tick in page.axes[0].get_yticklabels()] == order
+    with pytest.raises(UserError, match="--models perfomer: no record of that model; did you mean performer"):
+        list(stored.draw_stored("ranks", folder.results, "none", models=["perfomer"]))
+
+
+def test_the_names_of_files_are_safe() -> None:
+    parts = ("small-v2", "", "cpu epyc.7@board~1 #2")
+    assert Sheet(parts, [], pd.DataFrame()).name == "small-v2-cpu-epyc-7-board-1-2"
+
+
+def test_listing_figures_loads_no_figure() -> None:
+    program = (
+        "import sys; from lra_bench.figures import figure_names; names = figure_names()\n"
+        "assert {'ranks', 'slices', 'score_vs_state'} <= set(names)\n"
+        "assert not any(f'lra_bench.figures.{name}' in sys.modules for name in names)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
