@@ -73,7 +73,7 @@ def test_a_choice_at_an_end_of_the_grid_has_no_rank_and_no_claim_although_its_sc
         titles = {s.title: list(s.table["variant"]) for s in LAYOUTS[layout].sections(frame)}
         (title,) = [title for title, variants in titles.items() if "fnet" in variants]
         assert "at an end of the grid, not ranked" in title and "local" not in titles[title]
-    (edge,) = [sheet for sheet in sheets("ranks", board()) if "FNet" in " ".join(sheet.data["label"])]
+    (edge,) = [sheet for sheet in sheets("ranks", board()) if "fnet" in set(sheet.data["model"])]
     assert edge.parts[:2] == ("quick-searched", "edge")
 
 
