@@ -186,7 +186,7 @@ def _restored(record: Record, config: CellConfig, hardware: Hardware, with_data:
     if with_data or finish is not None:
         _prepare(task, record)
     model = hardware.place(model)
-    checkpoints.load_best(model)
+    checkpoints.load_best(model, (record.training or {}).get("best_weights_sha256"))
     if finish is not None:
         finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
     return task, model

@@ -107,7 +107,12 @@ def train_in_group(
     Raises the equivalent of a rank's exception (``UserError``, ``Unwritable``, ``Diverged``, ``MemoryError``,
     ``KeyboardInterrupt``) or ``GroupFailed``. All ranks have ended then.
     """
-    request = {"config": as_dict(config), "folder": str(checkpoints.folder), "floor": floor}
+    request = {
+        "config": as_dict(config),
+        "folder": str(checkpoints.folder),
+        "cell": checkpoints.cell,
+        "floor": floor,
+    }
     kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as agent:
         assert agent.stdout is not None
