@@ -22,7 +22,7 @@ from .values import check, checked_json, plain
 
 PROFILES = "profiles"
 VERSION = 1
-LARGEST_BYTES = 64 * 2**20
+LARGEST_BYTES = 8 * 2**20
 
 
 class ProfileRow(TypedDict):

@@ -49,10 +49,37 @@ class Data(Repeats):
     rows: dict[str, int]
 
 
+class Machine(TypedDict, total=False):
+    """The machine, as ``records.environment`` describes it."""
+
+    processor: str
+    processor_family: str | None
+    processor_model: str | None
+    processor_stepping: str | None
+    virtual: bool | None
+    cache_bytes: dict[str, int]
+    instruction_sets: list[str]
+    architecture: str
+    cores_physical: int | None
+    cores_logical: int | None
+    cores_usable: int | None
+    memory_bytes: int | None
+    load_average_1_minute: float | None
+    device: str
+    precision: str
+    compile: bool
+    accelerated: bool
+    threads: int
+    processes: int
+    strategy: str
+    gpu: dict[str, Any] | None
+    matmul_flops_per_second: float | None
+
+
 class Environment(TypedDict):
     """The machine and the versions of the software."""
 
-    hardware: dict[str, Any]
+    hardware: Machine
     software: dict[str, Any]
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 LOCKS = ".locks"
-LARGEST_BYTES = 64 * 2**20
+LARGEST_BYTES = 8 * 2**20
 """Largest size in bytes of a JSON file that is read as a record."""
 LARGEST_TABLE_BYTES = 256 * 2**20
 """Largest size in bytes of a table that is copied, within a results folder or from another one."""

@@ -287,7 +287,7 @@ def _digest(content: Mapping[str, Any]) -> str:
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         elif isinstance(value, Mapping):
             for name, each in value.items():
                 digest.update(repr(name).encode())
