@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.errors import UserError
 from lra_bench.progress import Advance as Advance
 from lra_bench.progress import bar, say
-from lra_bench.runtime.files import replacing, sync, why, writes_cache
+from lra_bench.runtime.files import expanded, home_unknown, replacing, sync, why, writes_cache
 
 from .digest import sha256_of_file
 from .locks import hold
@@ -50,7 +50,7 @@ class Cache:
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = (root if root is not None else default_root()).expanduser().absolute()
+        self.root = expanded(root if root is not None else default_root(), "LRA_BENCH_CACHE").absolute()
 
     @property
     def digests(self) -> Path:
@@ -253,13 +253,19 @@ class Cache:
 
 
 def default_root() -> Path:
-    """Return ``$LRA_BENCH_CACHE`` if set, otherwise the platform's cache folder."""
+    """Return ``$LRA_BENCH_CACHE`` if set, otherwise the platform's cache folder.
+
+    Raises ``UserError`` if it is in the home folder of a user that has none.
+    """
     named = os.environ.get("LRA_BENCH_CACHE")
     if named:
         return Path(named)
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("lra-bench"))
+    try:
+        return Path(platformdirs.user_cache_dir("lra-bench"))
+    except RuntimeError as error:
+        raise home_unknown("LRA_BENCH_CACHE") from error
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.data.locks import hold
 from lra_bench.progress import bar, say
-from lra_bench.runtime.files import read_whole, replacing, sweep, why
+from lra_bench.runtime.files import expanded, read_whole, replacing, sweep, why
 
 from .environment import HOST, host_name, same_host
 from .key import CellKey
@@ -49,7 +49,7 @@ def results_root(option: str | os.PathLike[str] | None = None) -> Path:
 
     Raises ``UserError`` if it is a file.
     """
-    root = Path(option or os.environ.get("LRA_BENCH_RESULTS") or "results").expanduser().absolute()
+    root = expanded(option or os.environ.get("LRA_BENCH_RESULTS") or "results", "--results").absolute()
     if root.is_file():
         raise UserError(f"--results {root}: is a file; name a folder")
     return root

@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
+from lra_bench.errors import UserError
+
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
@@ -65,6 +67,24 @@ def _rename(temporary: Path, target: Path) -> None:
     except OSError:
         if not target.exists() or target.stat().st_ino != written:
             raise
+
+
+def expanded(path: str | os.PathLike[str], option: str) -> Path:
+    """Return a path with ``~`` replaced by the user's home folder.
+
+    Raises ``UserError`` that names ``option`` if the home folder is unknown, as for a user without an account.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise home_unknown(option) from error
+
+
+def home_unknown(option: str) -> UserError:
+    """Return the error that a path cannot be determined without the home folder."""
+    return UserError(
+        f"{option}: the home folder of this user is unknown; set {option} to an absolute path, or set HOME"
+    )
 
 
 def sweep(folder: Path, prefix: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ def shareable(value: Any) -> Any:
     hidden = re.compile("|".join(map(_secret_pattern, secrets))) if secrets else None
     named = [(Path(os.environ[name]).absolute(), f"${name}") for name in NAMED_FOLDERS if os.environ.get(name)]
     folders = [(_prefix(Path.cwd()), "", ".")]
-    folders += [(_prefix(folder), f"{name_shown}/", name_shown) for folder, name_shown in [*named, (Path.home(), "~")]]
+    with suppress(RuntimeError):  # the home folder is unknown
+        named.append((Path.home(), "~"))
+    folders += [(_prefix(folder), f"{name_shown}/", name_shown) for folder, name_shown in named]
 
     def clean(text: str) -> str:
         text = without_credentials(text)
