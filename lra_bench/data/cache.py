@@ -91,13 +91,13 @@ class Cache:
             OSError: If the data set cannot be read after it was written.
         """
         folder = self.path(name, key)
-        if (found := _open(folder)) is not None:
+        if (found := self._open(folder)) is not None:
             return found
         if not writes_cache():
             with bar(total, description) as advance:
                 return _in_memory(make(advance))
         with self._lock(folder, description):
-            if (found := _open(folder)) is not None:
+            if (found := self._open(folder)) is not None:
                 return found
             if folder.exists():
                 say(f"{folder.name}: {_damage(folder) or 'cannot be read'}; rebuilding it")
@@ -113,9 +113,14 @@ class Cache:
                         _save(built, destination)
                 with self._root_in_errors():
                     _finish(destination, folder, {"name": name, "key": key, "description": description, "rows": rows})
-            if (found := _open(folder)) is None:
+            if (found := self._open(folder)) is None:
                 raise OSError(f"{folder}: {_damage(folder) or 'cannot be read'} right after it was written")
             return found
+
+    def _open(self, folder: Path) -> datasets.Dataset | None:
+        """Return the data set in a folder, None if it is missing or damaged; ``UserError`` if it is not accessible."""
+        with self._root_in_errors():
+            return _open(folder)
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
         """Return the numbers stored as ``name``-``key``; compute and store them if there are none.

@@ -156,8 +156,16 @@ def _temporary_prefix(process: int) -> str:
 
 
 def why(error: OSError) -> str:
-    """Return the reason of a failed write as part of a sentence: ``is full (...)`` or ``cannot be written (...)``."""
-    what = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot be written"
+    """Return the reason of a failed write as part of a sentence.
+
+    It is ``is full (...)``, ``cannot be accessed (...)`` without permission, or ``cannot be written (...)``.
+    """
+    codes = {
+        errno.ENOSPC: "is full",
+        errno.EDQUOT: "is full",
+        errno.EACCES: "cannot be accessed",
+    }
+    what = codes.get(error.errno or 0, "cannot be written")
     return f"{what} ({error.strerror or error})"
 
 
