@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
+import shutil
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +19,9 @@ from stat import S_ISLNK, S_ISREG
 from lra_bench.errors import UserError
 
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
+
+_TEMPORARY = "lra-bench-"
+"""Beginning of the names of temporary folders."""
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
 """Names of temporary files, including those left by killed processes; the group is the name of the target file."""
@@ -96,6 +103,33 @@ def sweep(folder: Path, prefix: str = "") -> None:
         found = ASIDE.fullmatch(path.name)
         if found and found[1].startswith(prefix):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a temporary folder that is removed when the context exits.
+
+    Folders that were left by killed processes are removed first. A folder is in use as long as it is locked, which the
+    operating system ends with the process; a new one has a minute to be locked.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):  # of another user, in use, or removed by another process
+            if time.time() - left.stat().st_mtime > 60 and left.is_dir():
+                with _locked(left):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as folder, _locked(Path(folder)):
+        yield Path(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder inside the context. Raises ``OSError`` if another process holds it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def read_whole(path: Path, most: int, follow_links: bool = True) -> bytes:
