@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Call, str]] = {
     "unknown rerun": (bench(rerun="maybe"), "rerun=maybe: choose never, failed, stale, all"),
     "Slurm": (
         bench(overrides={"launcher": "slurm"}),
-        "overrides['launcher']: bench runs cells on this machine; submit them with lra-bench bench",
+        "overrides['launcher']: bench waits for its cells; submit them with lra-bench bench",
     ),
     "no folder of configuration": (bench(config_dir="not/there"), "config_dir=not/there: there is no such folder"),
     "a refused option": (bench(overrides={"backbone.heads": 3}), "backbone.heads=3"),

@@ -230,7 +230,6 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         ("hardware.memory_limit_gigabytes=0", "hardware.memory_limit_gigabytes=0.0: must be above 0"),
         ("hardware.checkpoint_seconds=-1", "hardware.checkpoint_seconds=-1.0: must be at least 0 and finite"),
         ("hardware.timeout_seconds=-1", "hardware.timeout_seconds=-1: must be at least 1"),
-        ("launcher.gpus=-1", "launcher.gpus=-1: must be at least 0"),
         ("seed=-1", "seed=-1: must be at least 0 and below 2^63"),
         ("seed=9223372036854775808", "seed=9223372036854775808: must be at least 0 and below 2^63"),
         ("recipe=quick_listops", "recipe=quick_listops: its values are in the section tasks of the protocol; choose"),
