@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -29,7 +29,8 @@ def build_launcher(options: Mapping[str, Any]) -> Launcher:
     """Build the launcher of the section ``launcher``. Raises ``UserError`` if an option is unknown or wrong."""
     found = load_class(str(options.get("_target_")), Launcher, "launcher")  # type: ignore[type-abstract]
     hints = get_type_hints(found)
-    for each in fields(found) if is_dataclass(found) else ():
+    declared: Sequence[Field[Any]] = fields(found) if is_dataclass(found) else ()
+    for each in declared:
         if each.name in options:
             check_value(hints[each.name], options[each.name], f"launcher.{each.name}", each.metadata.get("rule"))
     return build(options, Launcher, "launcher")  # type: ignore[type-abstract]

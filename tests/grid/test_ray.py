@@ -25,7 +25,7 @@ def test_without_ray_one_sentence_names_the_command_that_installs_it(tmp_path, m
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Iterator[Folder]:
-    """Yield a folder whose commands use a cluster of two nodes with two and one cores."""
+    """Yield a folder whose commands use a cluster of two nodes with one core each."""
     pytest.importorskip("ray", reason="ray is not installed (pip install -e '.[ray]')")
     from ray.cluster_utils import Cluster
 
@@ -47,7 +47,7 @@ def checkpoints(folder: Folder) -> list[str]:
 
 @pytest.mark.slow
 def test_cells_of_a_node_that_fails_are_measured_once_on_another(folder):
-    grid = folder.start("bench", *TINY, *OPTIONS, "train.steps=400", "seed=0,1,2,3")
+    grid = folder.start("bench", *TINY, *OPTIONS, "train.steps=150", "seed=0,1,2")
     while len(checkpoints(folder)) < 2:
         assert grid.poll() is None, grid.communicate()[0]
         time.sleep(0.05)
@@ -55,26 +55,26 @@ def test_cells_of_a_node_that_fails_are_measured_once_on_another(folder):
     printed, _ = grid.communicate(timeout=600)
     assert grid.returncode == 0, printed
     records = folder.records()
-    assert sorted(record["key"]["seed"] for record in records) == [0, 1, 2, 3]
-    assert [record["status"] for record in records] == ["ok"] * 4, printed
-    assert sorted(record["attempt"] for record in records) == [1, 1, 1, 2], "one cell was interrupted and resumed"
-    again = folder.run("bench", *TINY, *OPTIONS, "train.steps=400", "seed=0,1,2,3")
-    assert again.stderr.count("done") == 4
+    assert sorted(record["key"]["seed"] for record in records) == [0, 1, 2]
+    assert [record["status"] for record in records] == ["ok"] * 3, printed
+    assert sorted(record["attempt"] for record in records) == [1, 1, 2], "one cell was interrupted and resumed"
+    planned = plan([*TINY, *OPTIONS, "train.steps=150", "seed=0,1,2"], folder.results)
+    assert [each.status for each in planned] == ["done"] * 3
 
 
 @pytest.mark.slow
 def test_after_ctrl_c_running_cells_write_a_checkpoint_and_the_command_continues(folder):
-    command = ["bench", *TINY, *OPTIONS, "train.steps=800", "seed=0,1,2"]
+    command = ["bench", *TINY, *OPTIONS, "train.steps=400", "seed=0,1"]
     grid = folder.start(*command)
     while len(checkpoints(folder)) < 2:
         assert grid.poll() is None, grid.communicate()[0]
         time.sleep(0.05)
     states = [cell["state"] for cell in json.loads(folder.run("grid", "status", "--json").stdout)["cells"]]
-    assert states == ["waiting"] * 3
+    assert states == ["waiting"] * 2
     os.kill(grid.pid, signal.SIGINT)
     printed, _ = grid.communicate(timeout=120)
     assert grid.returncode == 130, printed
     assert [record["status"] for record in folder.records()] == ["interrupted"] * 2, printed
     folder.run(*command)
-    assert [record["status"] for record in folder.records()] == ["ok"] * 3
-    assert sorted(record["attempt"] for record in folder.records()) == [1, 2, 2]
+    assert [record["status"] for record in folder.records()] == ["ok"] * 2
+    assert [record["attempt"] for record in folder.records()] == [2, 2]
