@@ -34,7 +34,6 @@ WORDS = {
     "hardware.threads": "nthreads numthreads",
     "hardware.timeout_seconds": "timeout timelimit",
     "hardware.memory_limit_gigabytes": "memory memorylimit",
-    "launcher.workers": "workers numworkers nworkers jobs",
     "task": "dataset data benchmark",
     "model": "network architecture arch mixer system",
     "position": "pos posenc posemb positional positionalencoding positionencoding positionembedding",

@@ -13,7 +13,7 @@ from lra_bench.runtime.hardware import first_line
 
 from .effective import check_manifest
 from .schema import CellConfig, own_options
-from .serialization import as_dict
+from .serialization import measured
 from .validation import check_value, refuses_network
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
     torch.manual_seed(config.seed if initial_seed is None else initial_seed)
     if reason := refuses_network(config):
         raise UserError(reason)
-    check_manifest(as_dict(config))
+    check_manifest(measured(config))
     if config.model.get("network"):
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
     network = _backbone(config, spec)

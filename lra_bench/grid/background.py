@@ -1,4 +1,4 @@
-"""Grids that are running or were submitted: a file with the cells of each, their states, and how to stop them."""
+"""Grids that run or were submitted: a file with the cells of each, their states, and how to stop them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.cells.locks import held_elsewhere, try_lock
@@ -22,17 +22,15 @@ from lra_bench.data.locks import hold
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
-from lra_bench.records.values import check, checked_json, shown, stored_fields
-from lra_bench.runtime.files import read_whole, replacing, why
+from lra_bench.records.values import check, checked_json, shown
+from lra_bench.runtime.files import read_whole, replacing
 
 from .status import UNRESOLVED, Planned, place_of, record_at
 
 GRIDS = "grids"
+FILE, LOCK = "grid.json", "grid.lock"
 LARGEST_BYTES = 64 * 2**20
-
-T = TypeVar("T")
-
-_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
+JOB = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.:-]{0,99})?")
 
 
 @dataclass
@@ -40,30 +38,39 @@ class GridCell:
     """A cell of a grid.
 
     Attributes:
-        key: The fields of its key; the hardware is ``UNRESOLVED`` if another machine may run the cell.
+        key: Its key; the hardware is ``UNRESOLVED`` if another machine may run the cell.
         place: ``place_of`` its configuration.
         command: The command of its record.
         job: Id of its job in a queue, empty if it has none.
     """
 
-    key: dict[str, Any]
+    key: CellKey
     place: dict[str, Any]
     command: str
     job: str = ""
 
+    @classmethod
+    def of(cls, cell: Cell) -> GridCell:
+        """Return the entry of a cell without a job."""
+        return cls(cell.key, place_of(cell.config), cell.command)
+
+    def record(self, results: Path) -> Record | None:
+        """Return the record of the cell, on any machine if another one may run it."""
+        if self.key.hardware == UNRESOLVED:
+            return record_at(self.key, self.place, results)
+        return store.find_current(self.key, results)
+
 
 @dataclass
 class Grid:
-    """Content of ``<results>/grids/<name>/grid.json``, a grid that runs or whose cells were submitted to a queue.
-
-    While the command of a grid without jobs runs, it holds the lock ``grid.lock`` in the same folder.
+    """Content of the file of a grid that runs or whose cells were submitted to a queue.
 
     Attributes:
-        name: Name of its folder.
+        name: Name of its folder in the folder ``grids`` of the results.
         started_at: Time at which its cells were started or submitted.
         launcher: The section ``launcher`` of its configuration.
-        host: Machine on which the command was run.
-        process: Id of the process of the command.
+        host: Machine on which its command was run.
+        process: Id of the process of the command, which holds the lock ``LOCK`` while it runs the cells.
         cells: The cells.
     """
 
@@ -74,33 +81,32 @@ class Grid:
     process: int = field(default_factory=os.getpid)
     cells: list[GridCell] = field(default_factory=list)
 
+    @classmethod
+    def new(cls, planned: Sequence[Planned], results: Path) -> Grid:
+        """Create the folder of a grid, whose name is the current UTC time. Raises ``OSError`` if that fails."""
+        now, cells = datetime.now(UTC), [each.cell for each in planned]
+        config = cells[0].config
+        grid = cls(f"{now:%Y%m%d-%H%M%S-%f}", now.isoformat(timespec="seconds"), config.launcher)
+        grid.cells = list(map(GridCell.of, cells))
+        grid.folder(results).mkdir(parents=True)
+        return grid
+
     def folder(self, results: Path) -> Path:
         """Return the folder of the grid."""
         return results / GRIDS / self.name
 
     def write(self, results: Path) -> None:
-        """Write the grid atomically. Raises ``OSError`` if the folder cannot be written."""
-        with replacing(self.folder(results) / "grid.json") as path:
+        """Write the file atomically. Raises ``OSError`` if the folder cannot be written."""
+        with replacing(self.folder(results) / FILE) as path:
             path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
+    def remove(self, results: Path) -> None:
+        """Remove the folder of the grid."""
+        _remove(self.folder(results))
 
-def new_grid(planned: Sequence[Planned], results: Path) -> Grid:
-    """Create the folder of a grid, whose name is the current UTC time and unique. Raises ``OSError`` if it cannot."""
-    now = datetime.now(UTC)
-    for number in range(1000):
-        name = f"{now:%Y%m%d-%H%M%S}{f'-{number}' if number else ''}"
-        with suppress(FileExistsError):
-            (results / GRIDS / name).mkdir(parents=True)
-            break
-    else:
-        raise UserError(f"--results {results}: contains 1000 grids created in this second; try again")
-    cells = [grid_cell(each.cell) for each in planned]
-    return Grid(name, now.isoformat(timespec="seconds"), planned[0].cell.config.launcher, cells=cells)
-
-
-def grid_cell(cell: Cell) -> GridCell:
-    """Return the entry of a cell, without a job."""
-    return GridCell(asdict(cell.key), place_of(cell.config), cell.command)
+    def is_running(self, results: Path) -> bool:
+        """Return whether the command is running the cells."""
+        return (self.folder(results) / LOCK).exists() and not _is_free(self.folder(results))
 
 
 def changing(results: Path) -> AbstractContextManager[Any]:
@@ -116,97 +122,70 @@ def attached(planned: Sequence[Planned], results: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         with suppress(OSError, UserError), changing(results):
-            for path in (results / GRIDS).glob("*/grid.lock"):
-                _remove_ended(path)
-            grid = new_grid(planned, results)
-            stack.callback(remove, grid.folder(results))
+            for path in (results / GRIDS).glob(f"*/{LOCK}"):
+                if _is_free(path.parent):
+                    _remove(path.parent)
+            grid = Grid.new(planned, results)
+            stack.callback(grid.remove, results)
             grid.write(results)
-            stack.callback(try_lock(grid.folder(results) / "grid.lock", "--results").release)
+            stack.callback(try_lock(grid.folder(results) / LOCK, "--results").release)
         yield
 
 
-def _remove_ended(path: Path) -> None:
-    """Remove the folder of a grid if no command holds its lock."""
-    lock = try_lock(path, "--results")
-    if lock.is_locked:
-        lock.release()
-        remove(path.parent)
+def _is_free(folder: Path) -> bool:
+    """Return whether no command holds the lock in the folder of a grid."""
+    lock = try_lock(folder / LOCK, "--results")
+    acquired = lock.is_locked
+    lock.release()
+    return acquired
 
 
-def remove(folder: Path) -> None:
-    """Remove the folder of a grid."""
+def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # there are other grids
         folder.parent.rmdir()
 
 
-def is_running(grid: Grid, results: Path) -> bool:
-    """Return whether the command of a grid without jobs is running."""
-    path = grid.folder(results) / "grid.lock"
-    if not path.exists():
-        return False
-    lock = try_lock(path, "--results")
-    lock.release()
-    return not lock.is_locked
-
-
 def names(results: Path) -> list[str]:
     """Return the names of all grids, the latest last."""
-    return sorted(path.parent.name for path in (results / GRIDS).glob("*/grid.json"))
+    return sorted(path.parent.name for path in (results / GRIDS).glob(f"*/{FILE}"))
 
 
 def read(results: Path, name: str | None) -> Grid:
-    """Read a grid by name, by default the latest.
-
-    Raises ``UserError`` if it does not exist or its file is malformed.
-    """
+    """Read a grid by name, by default the latest. Raises ``UserError`` if there is none or its file is malformed."""
     known = names(results)
     if not known:
         raise UserError(f"--results {results}: contains no grid that runs or was submitted")
     if name is not None and name not in known:
         raise UserError(f"{name}: there is no such grid (known: {', '.join(known[-10:])})")
-    path = results / GRIDS / (name or known[-1]) / "grid.json"
+    path = results / GRIDS / (name or known[-1]) / FILE
     try:
-        return _grid(checked_json(read_whole(path, LARGEST_BYTES), _refuse), path.parent.name)
-    except (OSError, ValueError, RecursionError) as error:
-        cause = error.strerror if isinstance(error, OSError) else error
+        return _grid(checked_json(read_whole(path, LARGEST_BYTES)), path.parent.name)
+    except (OSError, ValueError, RecursionError, TypeError, UserError) as error:
+        cause = error.strerror if isinstance(error, OSError) else str(error).removeprefix("record: ")
         raise UserError(f"{path}: cannot be read as a grid ({cause})") from error
-    except UserError as error:
-        raise UserError(f"{path}: cannot be read as a grid ({str(error).removeprefix('record: ')})") from error
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not valid JSON")
 
 
 def _grid(raw: Any, name: str) -> Grid:
-    """Validate the content of a file in the folder ``name``. Raises ``UserError`` that names the first wrong entry."""
-    grid = _from_raw(Grid, raw, "grid")
+    """Return the grid of a file in the folder ``name``.
+
+    Raises ``UserError`` that names the first wrong entry, or ``TypeError`` if there is an unknown one.
+    """
+    check(raw, Grid)
+    cells = [GridCell(**{**cell, "key": CellKey(**cell["key"])}) for cell in raw["cells"]]
+    grid = Grid(**{**raw, "cells": cells})
     if grid.name != name:
         raise UserError(f"name should be the name of its folder, is {shown(grid.name)}")
     if grid.process < 1:
         raise UserError(f"process should be the id of a process, is {shown(grid.process)}")
-    grid.cells = [_from_raw(GridCell, cell, f"cells.{number}") for number, cell in enumerate(raw["cells"])]
-    for number, cell in enumerate(grid.cells):
-        if set(cell.key) != {part.name for part in fields(CellKey)}:
-            raise UserError(f"cells.{number}.key should have the fields of a key, has {shown(sorted(cell.key))}")
-        CellKey(**cell.key)
-        if cell.job and not _JOB.fullmatch(cell.job):
-            raise UserError(f"cells.{number}.job should be the id of a job, is {shown(cell.job)}")
+    if wrong := [cell.job for cell in cells if not JOB.fullmatch(cell.job)]:
+        raise UserError(f"job should be the id of a job, is {shown(wrong[0])}")
     return grid
-
-
-def _from_raw(cls: type[T], raw: Any, where: str) -> T:
-    """Build the dataclass from ``raw``. Raises ``UserError`` if a field is missing, unknown or of a wrong type."""
-    check(raw, cls, where)
-    if unknown := sorted(set(raw) - set(stored_fields(cls))):
-        raise UserError(f"{where}.{unknown[0]} is unknown")
-    return cls(**raw)
 
 
 @dataclass(frozen=True)
 class CellState:
-    """The state of a cell of a grid; ``live`` is whether it waits, runs or has a job that does."""
+    """The state of a cell of a grid; ``live`` is whether it waits or runs."""
 
     cell: str
     job: str
@@ -221,24 +200,17 @@ def running_states(grid: Grid, results: Path) -> list[CellState]:
     ``state`` is ``running``, the status of the record if the command has written it, and otherwise ``waiting`` or, if
     the command has ended, ``not run``. Cells that may run elsewhere are ``waiting`` until they have a record.
     """
-    alive = is_running(grid, results)
+    alive = grid.is_running(results)
     return [_running_state(cell, grid.started_at, alive, results) for cell in grid.cells]
 
 
 def _running_state(cell: GridCell, started_at: str, alive: bool, results: Path) -> CellState:
-    key = CellKey(**cell.key)
-    record = recorded(cell, results)
-    if key.hardware != UNRESOLVED and held_elsewhere(key, results):
-        return CellState(str(key), "", "running", "", True)
+    if cell.key.hardware != UNRESOLVED and held_elsewhere(cell.key, results):
+        return CellState(str(cell.key), "", "running", "", True)
+    record = cell.record(results)
     if record is not None and record.finished_at >= started_at:
         return CellState(str(record.key), "", record.status, record.reason, False)
-    return CellState(str(key), "", "waiting" if alive else "not run", "", alive)
-
-
-def recorded(cell: GridCell, results: Path) -> Record | None:
-    """Return the record of a cell of a grid."""
-    key = CellKey(**cell.key)
-    return store.find_current(key, results) if key.hardware != UNRESOLVED else record_at(key, cell.place, results)
+    return CellState(str(cell.key), "", "waiting" if alive else "not run", "", alive)
 
 
 def stop(grid: Grid, results: Path) -> None:
@@ -246,7 +218,7 @@ def stop(grid: Grid, results: Path) -> None:
 
     Raises ``UserError`` if it has ended, or runs on another machine or as another user.
     """
-    if not is_running(grid, results):
+    if not grid.is_running(results):
         raise UserError(f"{grid.name}: its command has ended")
     if grid.host != socket.gethostname():
         raise UserError(f"{grid.name}: runs on {shown(grid.host)}; run lra-bench grid stop {grid.name} there")
@@ -254,8 +226,3 @@ def stop(grid: Grid, results: Path) -> None:
         os.kill(grid.process, signal.SIGTERM)
     except OSError as error:
         raise UserError(f"{grid.name}: process {grid.process} cannot be stopped ({error.strerror})") from error
-
-
-def unwritable(results: Path, error: OSError) -> UserError:
-    """Return the message for a results folder in which a grid cannot be written."""
-    return UserError(f"--results {results}: {why(error)}; choose another folder with --results")

@@ -15,11 +15,12 @@ from lra_bench.config.objects import build_launcher
 from lra_bench.contracts import CellJob, Launcher
 from lra_bench.records import store
 from lra_bench.records.schema import Record
+from lra_bench.runtime.hardware import on_cpu, processes_of
 
 from .background import attached
 from .local import Local
 from .queue import Queue
-from .resources import cores_of, gpus_here, gpus_of
+from .resources import cores_of, gpus_of
 from .search import run_trials, with_choices
 from .status import NOT_RUN, UNRESOLVED, EndedCell, Planned, must_run, record_of
 
@@ -72,25 +73,19 @@ def _launched(launcher: Launcher, cells: Sequence[Planned], results: Path, rerun
 
 def job_of(planned: Planned, results: Path, rerun: str) -> CellJob:
     """Return what a launcher needs of a cell. Raises ``UserError`` if its resources are not determined."""
-    cell, elsewhere = planned.cell, planned.cell.key.hardware == UNRESOLVED
+    cell, hardware = planned.cell, planned.cell.config.hardware
+    elsewhere = cell.key.hardware == UNRESOLVED
     folder = ["--config-dir", cell.config_dir] if cell.config_dir else []
     options = ["--here", "--rerun", rerun, "--results", str(results.absolute()), "--reference", "none", *folder]
     return CellJob(
         key=str(cell.key),
         command=(sys.executable, "-m", "lra_bench.cli.main", "bench", *cell.overrides, *options),
         cores=cores_of(cell.config),
-        gpus=gpus_of(cell.config) if elsewhere else gpus_here(cell.config.hardware),
+        gpus=gpus_of(cell.config) if elsewhere else 0 if on_cpu(hardware) else processes_of(hardware),
         results=results,
         restart=planned.restarts(rerun),
         planned=planned,
     )
-
-
-def launcher_of(planned: Planned) -> Launcher:
-    """Return the launcher of a cell, whose class may be in the folder of ``--config-dir``."""
-    folder = planned.cell.config_dir
-    with importable(Path(folder) if folder else None):
-        return build_launcher(planned.cell.config.launcher)
 
 
 def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:

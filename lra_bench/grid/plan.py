@@ -16,7 +16,7 @@ from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_launcher, build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.search import protocol_label
-from lra_bench.config.serialization import as_dict
+from lra_bench.config.serialization import measured
 from lra_bench.config.sources import edited_modules, source_texts
 from lra_bench.config.validation import before_planning, check_machine
 from lra_bench.contracts import Launcher, Task, TaskSpec, Unwritable, UserError
@@ -207,7 +207,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         hash=UNKNOWN_HASH if cache.missing_data(config) else config_hash(config, fingerprint),
         seed=config.seed,
     )
-    named = effective(as_dict(config), "")
+    named = effective(measured(config), "")
     edited = {EDITED: True} if edited_modules(named) else {}
     chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]
     return Cell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,13 +13,10 @@ from lra_bench.build import classes_of
 from lra_bench.config.groups import extension_packages
 from lra_bench.config.objects import build_launcher
 from lra_bench.contracts import CellJob, Launcher, Outcome, UserError
-from lra_bench.errors import from_here
 from lra_bench.progress import say
 from lra_bench.records import store
-from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
-from lra_bench.runtime.files import read_whole
-from lra_bench.runtime.safe_text import printable
+from lra_bench.runtime.files import read_whole, why
 
 from . import background
 from .background import CellState, Grid, GridCell
@@ -62,17 +60,17 @@ class Queue(Launcher):
         try:
             with background.changing(results):
                 submitted = self._live(results)
-                left = [job for job in jobs if _identity(background.grid_cell(job.planned.cell)) not in submitted]
+                left = [job for job in jobs if _identity(GridCell.of(job.planned.cell)) not in submitted]
                 if len(left) < len(jobs):
                     say(f"{_cells(len(jobs) - len(left))} not submitted, because their jobs wait or run.")
                 if left:
                     self._submit(left, results)
         except OSError as error:
-            raise background.unwritable(results, error) from error
+            raise UserError(f"--results {results}: {why(error)}; choose another folder with --results") from error
         yield from ()
 
     def _submit(self, jobs: Sequence[CellJob], results: Path) -> None:
-        grid = background.new_grid([job.planned for job in jobs], results)
+        grid = Grid.new([job.planned for job in jobs], results)
         cells = dict(zip(jobs, grid.cells, strict=True))
         try:
             for ids in self.submit(jobs, grid.folder(results) / "logs"):
@@ -81,9 +79,8 @@ class Queue(Launcher):
                 grid.write(results)
         finally:
             if not any(cell.job for cell in grid.cells):
-                background.remove(grid.folder(results))
-        default = results == store.results_root()
-        option = "" if default else f" --results {from_here(results)}"
+                grid.remove(results)
+        option = "" if results == store.results_root() else f" --results {shlex.quote(str(results))}"
         say(f"{_cells(len(jobs))} submitted; lra-bench grid status {grid.name}{option} shows their status.")
 
     def _live(self, results: Path) -> set[str]:
@@ -105,7 +102,7 @@ def _cells(count: int) -> str:
 
 
 def _identity(cell: GridCell) -> str:
-    return json.dumps([cell.key, cell.place], sort_keys=True)
+    return json.dumps([str(cell.key), cell.place], sort_keys=True)
 
 
 def queue_of(grid: Grid, results: Path, config_dir: Path | None) -> Queue | None:
@@ -115,7 +112,7 @@ def queue_of(grid: Grid, results: Path, config_dir: Path | None) -> Queue | None
     """
     if not any(cell.job for cell in grid.cells):
         return None
-    path = grid.folder(results) / "grid.json"
+    path = grid.folder(results) / background.FILE
     try:
         with classes_of(extension_packages(config_dir), "launcher", "give the folder of the class with --config-dir"):
             launcher = build_launcher(grid.launcher)
@@ -140,22 +137,24 @@ def states_of(grid: Grid, results: Path, config_dir: Path | None) -> list[CellSt
 
 
 def _state(cell: GridCell, grid: Grid, states: Mapping[str, str] | None, results: Path) -> CellState:
-    key, record = CellKey(**cell.key), background.recorded(cell, results) or _of_changed_code(cell, grid, results)
+    def state(name: str, reason: str = "", live: bool = False) -> CellState:
+        return CellState(str(cell.key), cell.job, name, reason, live)
+
     if states and cell.job in states:
-        return CellState(str(key), cell.job, states[cell.job], "", True)
+        return state(states[cell.job], live=True)
+    record = cell.record(results) or _of_changed_code(cell, grid, results)
     if record is not None and (states is not None or record.status in FINISHED):
         return CellState(str(record.key), cell.job, record.status, record.reason, False)
     if states is None and cell.job:
-        return CellState(str(key), cell.job, "submitted", "the queue cannot be queried from this machine", True)
+        return state("submitted", "the queue cannot be queried from this machine", live=True)
     if sentence := _refusal(cell.job, grid.folder(results) / "logs"):
-        return CellState(str(key), cell.job, "refused", sentence, False)
-    reason = "the job ended without a record; the same command submits the cell again"
-    return CellState(str(key), cell.job, "lost", reason, False)
+        return state("refused", sentence)
+    return state("lost", "the job ended without a record; the same command submits the cell again")
 
 
 def _of_changed_code(cell: GridCell, grid: Grid, results: Path) -> Record | None:
     """Return the record of a cell whose hash differs, because the code changed after the cell was submitted."""
-    key = CellKey(**cell.key)
+    key = cell.key
     for path in store.paths(results, f"{key.task}/{key.model}/*/{key.protocol}-*/seed{key.seed}.json"):
         with suppress(UserError):
             record = store.load(path)
@@ -171,7 +170,7 @@ def _refusal(job: str, logs: Path) -> str:
             lines = read_whole(path, LARGEST_LOG_BYTES, follow_links=False).decode(errors="replace").splitlines()
             found = [line for line in lines if line.startswith(SENTENCE)]
             if found and not found[-1].startswith(f"{SENTENCE}interrupted"):
-                return printable(found[-1].removeprefix(SENTENCE))
+                return found[-1].removeprefix(SENTENCE)
     return ""
 
 

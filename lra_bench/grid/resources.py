@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import UserError
-from lra_bench.runtime.hardware import CPU_PROCESSES, HardwareOptions, on_cpu, processes_of
+from lra_bench.runtime.hardware import CPU_PROCESSES, HardwareOptions, processes_of
 
 
 def with_threads(config: CellConfig, cores: int) -> CellConfig:
@@ -44,11 +44,6 @@ def gpus_of(config: CellConfig) -> int:
     if hardware.strategy != "none" and not hardware.processes:
         raise UserError(f"hardware.strategy={hardware.strategy}: the number of GPUs is not set; set hardware.processes")
     return _processes(hardware)
-
-
-def gpus_here(hardware: HardwareOptions) -> int:
-    """Return the number of GPUs of a cell on this machine."""
-    return 0 if on_cpu(hardware) else processes_of(hardware)
 
 
 def _processes(hardware: HardwareOptions) -> int:

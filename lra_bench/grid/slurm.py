@@ -51,7 +51,7 @@ class Slurm(Queue):
         signal_seconds: Time between the signal to write a checkpoint and the time limit.
     """
 
-    place: ClassVar[Sequence[str]] = ("partition", "cpus", "gpus")
+    place: ClassVar[Sequence[str]] = ("cluster", "partition", "cpus", "gpus")
 
     cluster: str = option("slurm", choose(("slurm", "local")))
     partition: str | None = None

@@ -135,6 +135,7 @@ def test_the_launcher_of_the_guide_runs_a_cell_on_each_host(tmp_path: Path, monk
         [(0, "ok"), (1, "ok")],
         [(1, "ok"), (0, "ok")],
     )
+    assert "sources" not in records[0]["code"] and records[0]["variant"]["differences"] == {}
     assert records[0]["config"]["launcher"] == {"_target_": "over_ssh.OverSsh", "hosts": ["node1", "node2"]}
     assert sorted((tmp_path / "hosts").read_text().split()) == ["node1", "node2"]
     again = run(commands_of(document)[0], tmp_path)

@@ -19,7 +19,6 @@ from lra_bench.grid.plan import plan
 from lra_bench.grid.slurm import Slurm, local_job
 from lra_bench.grid.status import UNRESOLVED
 from lra_bench.records import store
-from lra_bench.records.key import CellKey
 from tests.support.command import TINY, Folder
 from tests.support.grids import grid_of
 from tests.support.record_factory import make_record
@@ -149,8 +148,8 @@ def test_state_of_a_submitted_cell(tmp_path, monkeypatch, queue_states, log, sta
 def test_the_record_of_a_cell_whose_code_changed_after_submission_is_found(tmp_path, monkeypatch):
     grid = grid_of("a", tmp_path, job="12_0")
     measured = make_record(hash="abcd1234")
-    assert grid.cells[0].key["hash"] != measured.key.hash
-    key = CellKey(**{**grid.cells[0].key, "hash": measured.key.hash, "hardware": "cpu-1t"})
+    assert grid.cells[0].key.hash != measured.key.hash
+    key = replace(grid.cells[0].key, hash=measured.key.hash, hardware="cpu-1t")
     store.write(replace(measured, key=key, command=grid.cells[0].command), tmp_path)
     states(monkeypatch, {})
     assert [(each.cell, each.state) for each in queue.states_of(grid, tmp_path, None)] == [(str(key), "ok")]
@@ -192,7 +191,7 @@ def test_cells_are_submitted_again_only_without_a_job_that_waits_or_runs(tmp_pat
     bench("seed=1", "launcher.partition=long")
     assert submitted[2:] == [[1]], "a cell on another partition is another measurement"
     grids = [background.read(tmp_path, name) for name in background.names(tmp_path)]
-    assert [[(cell.key["seed"], cell.job) for cell in grid.cells] for grid in grids] == [
+    assert [[(cell.key.seed, cell.job) for cell in grid.cells] for grid in grids] == [
         [(0, "12_0"), (1, "12_1")],
         [(0, "12_0"), (2, "12_2")],
         [(1, "12_1")],
