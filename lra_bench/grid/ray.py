@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import subprocess
 import time
@@ -56,12 +57,13 @@ class Ray(Launcher):
         import ray
         from ray.exceptions import RayError, TaskCancelledError
 
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if not ray.is_initialized():
             try:
-                ray.init(self.address, log_to_driver=False, include_dashboard=False)
+                ray.init(self.address, log_to_driver=False, include_dashboard=False, logging_level=logging.WARNING)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise UserError(f"launcher.address={self.address}: no Ray cluster can be used ({error})") from error
-        _check_resources(jobs, ray.cluster_resources())
+        _warn_if_too_large(jobs, ray.cluster_resources())
         task = ray.remote(max_retries=MOST_RETRIES)(run_command)
         logs = {job: log_file(job.planned.cell.key) for job in jobs}
         running = {
@@ -97,13 +99,13 @@ class Ray(Launcher):
                 raise KeyboardInterrupt
 
 
-def _check_resources(jobs: Sequence[CellJob], available: Mapping[str, float]) -> None:
-    """Raise ``UserError`` if the cluster will never have the cores or GPUs of a cell."""
+def _warn_if_too_large(jobs: Sequence[CellJob], available: Mapping[str, float]) -> None:
+    """Print a line if the cluster lacks the cores or GPUs of a cell; a cluster in a cloud may start nodes for it."""
     for name, needed in (("CPU", max(job.cores for job in jobs)), ("GPU", max(job.gpus for job in jobs))):
         if needed > available.get(name, 0):
-            raise UserError(
-                f"launcher=ray: a cell needs {needed} {name}s, the cluster has {available.get(name, 0):g}; lower "
-                "hardware.threads or hardware.processes"
+            say(
+                f"launcher=ray: a cell needs {needed} {name}s, the cluster has {available.get(name, 0):g} now; it "
+                "waits until a node has them"
             )
 
 

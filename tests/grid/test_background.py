@@ -112,6 +112,47 @@ def test_cells_run_without_a_file_of_the_grid_if_it_cannot_be_written(tmp_path):
         pass
 
 
+QUEUE = """
+from pathlib import Path
+from lra_bench.grid.queue import Queue
+
+class Mine(Queue):
+    def __init__(self, folder: str):
+        self.folder = Path(folder)
+
+    def submit(self, jobs, logs):
+        for job in jobs:
+            (self.folder / job.key.rpartition("seed")[2]).write_text(" ".join(job.command))
+        yield {job: job.key.rpartition("seed")[2] for job in jobs}
+
+    def states(self, jobs):
+        return {job: "queued" for job in jobs if (self.folder / job).exists()}
+
+    def cancel(self, jobs):
+        for job in jobs:
+            (self.folder / job).unlink()
+"""
+
+
+def test_a_queue_of_the_user_has_the_commands_of_slurm(tmp_path):
+    own, jobs = tmp_path / "own", tmp_path / "jobs"
+    (own / "launcher").mkdir(parents=True)
+    jobs.mkdir()
+    (own / "my_queue.py").write_text(QUEUE)
+    (own / "launcher" / "mine.yaml").write_text("_target_: my_queue.Mine\n")
+    options = ["--config-dir", own, "--results", tmp_path / "results"]
+    bench = ["bench", *TINY, "tracker=none", "model=local", "launcher=mine", f"launcher.folder={jobs}", *options]
+    assert "2 cells submitted" in command(*bench, "seed=0,1")[1]
+    assert (jobs / "1").read_text().count("--here") == 1
+    assert "2 cells not submitted" in command(*bench, "seed=0,1")[1]
+    assert ": 2 queued" in command("grid", "status", *options)[1]
+    code, errors = command("grid", "status", *options[2:])
+    assert code == 2 and "my_queue.Mine, a class of a package that is not allowed; give" in errors
+    assert command("grid", "stop", *options)[0] == 0 and not list(jobs.iterdir())
+    assert ": 2 lost" in command("grid", "status", *options)[1]
+    assert "2 cells submitted" in command(*bench, "seed=0,1")[1]
+
+
 @pytest.mark.slow
 def test_a_grid_in_the_background_has_a_status_and_is_stopped(tmp_path):
     folder = Folder(tmp_path)
