@@ -1,4 +1,4 @@
-"""The schema of a configuration: all options except those of single tasks, models and positions, with defaults.
+"""The schema of a configuration: all options except those of single tasks, models, positions and launchers.
 
 The hash of a cell covers the values of all options of ``backbone`` and ``train``, so a new option or another default
 changes the keys of all cells.
@@ -245,34 +245,11 @@ class TrackerOptions:
 
 
 @dataclass
-class LauncherOptions:
-    """Options of the launcher: ``local`` runs cells on this machine, ``slurm`` submits them to a cluster.
-
-    ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs.
-    ``cells_per_gpu`` is the largest number of them that share a GPU, by default 1; energy, which cannot be attributed
-    to one of several cells, is then not measured. The other options apply to ``slurm`` and are requested from
-    ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to the needs of the hardware options. At most ``at_once``
-    cells of a job array run at the same time; cells with the same resources share an array. ``cluster: local`` runs the
-    same jobs on this machine, without Slurm.
-    """
-
-    name: str = option("local", choose(("local", "slurm")))
-    workers: int | None = option(None, AT_LEAST_ONE)
-    cells_per_gpu: int | None = option(None, AT_LEAST_ONE)
-    cluster: str = option("slurm", choose(("slurm", "local")))
-    partition: str | None = None
-    account: str | None = None
-    minutes: int = option(240, AT_LEAST_ONE)
-    cpus: int | None = option(None, AT_LEAST_ONE)
-    gpus: int | None = option(None, NOT_NEGATIVE)
-    memory_gigabytes: float | None = option(None, POSITIVE)
-    at_once: int | None = option(None, AT_LEAST_ONE)
-    signal_seconds: int = option(90, AT_LEAST_ONE)
-
-
-@dataclass
 class CellConfig:
-    """The configuration of one cell; ``task``, ``model`` and ``position`` contain the options of their classes."""
+    """The configuration of one cell.
+
+    ``task``, ``model``, ``position`` and ``launcher`` contain the options of their classes.
+    """
 
     seed: int = option(0, SEED)
     task: dict[str, Any] = field(default_factory=dict)
@@ -285,4 +262,4 @@ class CellConfig:
     protocol: ProtocolOptions = field(default_factory=ProtocolOptions)
     search: SearchOptions = field(default_factory=SearchOptions)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
-    launcher: LauncherOptions = field(default_factory=LauncherOptions)
+    launcher: dict[str, Any] = field(default_factory=dict)

@@ -144,7 +144,7 @@ def check_profiles(root: Path, problem: Callable[[str], None]) -> int:
 
 def _load(path: Path, records: Iterable[Record]) -> StoredProfile:
     try:
-        raw = checked_json(read_whole(path, LARGEST_BYTES), _refuse)
+        raw = checked_json(read_whole(path, LARGEST_BYTES))
         check(raw, _Content)
     except OSError as error:
         raise UserError(f"{path}: {why(error)}") from error
@@ -164,7 +164,3 @@ def _load(path: Path, records: Iterable[Record]) -> StoredProfile:
         rows=raw["rows"],
         summaries=raw["summaries"],
     )
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"it contains {name}, which is not valid JSON")

@@ -264,7 +264,7 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
         UserError: If the content is not a valid record.
     """
     try:
-        return Record.from_dict(upgrade(checked_json(content, _refuse)), path)
+        return Record.from_dict(upgrade(checked_json(content)), path)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
     except (
@@ -379,11 +379,6 @@ def _stored_tables(record: Record) -> dict[str, bytes]:
             content = read_whole(table, LARGEST_TABLE_BYTES)
             found[name] = content if group is None else row_group(content, str(table), group)
     return found
-
-
-def _refuse(name: str) -> None:
-    """Raise ``ValueError`` for a constant such as ``NaN`` that Python's JSON parser accepts."""
-    raise ValueError(f"it contains {name}, which is not valid JSON")
 
 
 def _text(record: Record) -> str:

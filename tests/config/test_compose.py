@@ -230,7 +230,6 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         ("hardware.memory_limit_gigabytes=0", "hardware.memory_limit_gigabytes=0.0: must be above 0"),
         ("hardware.checkpoint_seconds=-1", "hardware.checkpoint_seconds=-1.0: must be at least 0 and finite"),
         ("hardware.timeout_seconds=-1", "hardware.timeout_seconds=-1: must be at least 1"),
-        ("launcher.gpus=-1", "launcher.gpus=-1: must be at least 0"),
         ("backbone.depth=10000000", "backbone.depth=10000000: must be at least 1 and at most 4096"),
         ("backbone.width=1" + "0" * 400, "must be at least 1 and below 2^63"),
         ("hardware.threads=65536", "hardware.threads=65536: must be 1 to 4096"),
