@@ -70,7 +70,8 @@ def _cell(
     """Return the details of one cell, as ``details.js`` reads them.
 
     ``facts`` and ``config`` are lists of indices in the pool: of pairs of title and facts, and of parts of the
-    configuration in YAML. ``place`` is a line of text that distinguishes the cell from others of the same task and
+    configuration in YAML; ``bibtex`` is the index of the entry of the system's paper, missing if it is unknown.
+    ``place`` is a line of text that distinguishes the cell from others of the same task and
     variant: protocol, hardware and hash. ``look`` is the CSS class of the model's colour.
     """
     missing = f" · data: {row['data_lacks']}" if row["data_lacks"] else ""
@@ -84,4 +85,4 @@ def _cell(
         "facts": [pool.place([title, found]) for title, found in facts.groups(records) if found],
         "config": [pool.place(text) for text in facts.config(records[0])],
         "charts": list(cell_charts),
-    }
+    } | ({"bibtex": pool.place(entry)} if (entry := facts.bibtex(records[-1])) else {})
