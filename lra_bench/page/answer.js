@@ -19,8 +19,9 @@ const peersOf = (task, best, able) => {
   return able.filter((row) => row === best || (areTied(best, row) && (row.best || best !== top)));
 };
 
+// The row with the lowest cost, null if the cost of any row is unknown.
 const lowest = (rows, name) =>
-  rows.filter((row) => costOf(row, name) !== null).reduce((least, row) => (least && costOf(least, name) <= costOf(row, name) ? least : row), null);
+  (rows.every((row) => costOf(row, name) !== null) ? rows.reduce((least, row) => (costOf(least, name) <= costOf(row, name) ? least : row)) : null);
 
 const scoreText = (row, task) => {
   const { text, spread, tail, at_floor: below } = row.cells.score;

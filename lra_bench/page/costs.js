@@ -16,9 +16,11 @@ const isComparable = (task, name, state) => {
 
 const comparableCosts = (task, state) => COSTS.filter((name) => isComparable(task, name, state));
 
+// By default the first cost that most rows have.
 const chosenCost = (task, state) => {
   const names = comparableCosts(task, state);
-  return names.includes(state.cost) ? state.cost : (names[0] ?? "");
+  const share = (name) => rankedRows(task, state).filter((row) => costOf(row, name) !== null).length / rankedRows(task, state).length;
+  return names.includes(state.cost) ? state.cost : (names.find((name) => share(name) > 0.7) ?? names[0] ?? "");
 };
 
 const SUFFIXES = { "": 1, k: 1e3, m: 1e6, g: 1e9, t: 1e12 };

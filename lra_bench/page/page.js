@@ -52,16 +52,19 @@ const showControls = (form) => {
 
 const marks = () => make("p", { class: "marks" }, ...MARKS.map(([mark, meaning]) => make("span", {}, make("b", {}, mark), ` ${meaning}`)));
 
+const machineText = ({ hardware, several }) => `${hardware}${several ? " unless a row names another" : ""}`;
+
 const showSystems = (board) => {
   const { systems } = board;
   const tasks = systems.columns.filter((column) => column.task).map(({ key }) => key);
   const view = {
     state, change, sort: state.order, sorting: "order", choosing: "more", defaults: tasks, most: 15, mixed: isMixed(board),
-    machines: board.machines.length > 1 && !state.hardware, open: byId("systems").querySelector("details.chooser")?.open,
+    hardware: mainMachine(systems, state), several: board.machines.length > 1 && !state.hardware, open: byId("systems").querySelector("details.chooser")?.open,
     isShown: (row) => onMachine(row, state) && matches(row, state),
   };
   byId("systems").replaceChildren(
-    make("h2", {}, "Systems and tasks ", make("small", {}, `protocol ${board.id} · skill in %: 0 is the strongest floor, 100 a perfect score; blank: not measured`)),
+    make("h2", {}, "Systems and tasks"),
+    make("p", { class: "remark" }, `Protocol ${board.id} · ${machineText(view)} · skill in %: 0 is the strongest floor, 100 a perfect score; italic: fewer than ${DATA.minSeeds} seeds; blank: not measured`),
     ...buildTable(systems, view).filter(Boolean));
 };
 
@@ -76,17 +79,17 @@ const showTask = (board, task) => {
     oninput: (event) => change({ q: event.target.value.trim() }),
   });
   if (search.value.trim() !== state.q) search.value = state.q;
-  const hardware = board.machines.length === 1 ? board.machines[0] : state.hardware;
   const view = {
     state, change, sort: state.sort, sorting: "sort", choosing: "columns", mixed: isMixed(board), ticks: true,
     defaults: isNarrow() ? ["score"] : ["rank", "score", cost, cost === size ? "parameters" : size],
-    machines: board.machines.length > 1 && !state.hardware, open: byId("task").querySelector("details.chooser")?.open,
+    hardware: mainMachine(task, state), several: board.machines.length > 1 && !state.hardware, open: byId("task").querySelector("details.chooser")?.open,
     isShown: (row) => onMachine(row, state) && matches(row, state) && (row.kind === "floor" || fits(row, limits)),
   };
   const shown = within.filter((row) => matches(row, state)).length;
   const count = `${plural(shown, "row")} shown${shown < rows.length ? ` of ${rows.length}` : ""}`;
   byId("task").replaceChildren(
-    make("h2", {}, task.title, make("small", {}, [hardware, task.metric === "bits_per_character" ? "bits per character" : "accuracy in %"].filter(Boolean).join(" · "))),
+    make("h2", {}, task.title),
+    make("p", { class: "remark" }, `Protocol ${board.id} · ${machineText(view)} · ${task.metric === "bits_per_character" ? "bits per character" : "accuracy in %"}`),
     make("div", { class: "tools" }, field("search", "Search", search), make("output", { role: "status" }, count)),
     marks(), ...buildTable(task, view).filter(Boolean),
     ...task.remarks.map((remark) => make("p", { class: "remark" }, remark)));

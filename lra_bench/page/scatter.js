@@ -10,8 +10,8 @@ const frontOf = (rows, task, cost) => {
 };
 
 // Labels are placed at the first of four positions where they overlap neither points nor other labels, or left out.
-const placeLabels = (points, room) => {
-  const taken = points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6]);
+const placeLabels = (points, room, others) => {
+  const taken = [...others, ...points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6])];
   const labels = [];
   for (const point of points) {
     const { x, y, name } = point;
@@ -63,10 +63,10 @@ const drawScatter = (task, state, cost, width, height) => {
     note: `${row.name}: ${scoreText(row, task)}, ${formatCost(row, cost)}`,
   }));
   const ticks = scale === "log" ? decadeTicks(10 ** xAxis.low, 10 ** xAxis.high) : linearTicks(xAxis.low, xAxis.high).filter((tick) => tick >= xAxis.low);
-  const path = front.map((row, number) => {
-    const at = `${x(costOf(row, cost))} `;
-    return number ? `H${at}V${y(shown(row.score))}` : `M${at}${y(shown(row.score))}`;
-  });
+  const corners = front.map((row) => [x(costOf(row, cost)), y(shown(row.score))]);
+  const path = corners.map(([at, height], number) => (number ? `H${at}V${height}` : `M${at} ${height}`));
+  const lines = corners.slice(1).flatMap(([at, height], number) => [[corners[number][0], corners[number][1], at, corners[number][1]], [at, height, at, corners[number][1]]]);
+  if (floor !== null) lines.push([room.right - 34, y(floor) - 14, room.right, y(floor) + 16]);
   const names = front.map((row) => row.name).join(", ");
   return draw("svg", {
     class: "chart scatter", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
@@ -84,7 +84,7 @@ const drawScatter = (task, state, cost, width, height) => {
   floor === null ? null : draw("text", { x: room.right, y: y(floor) + (bits ? -4 : 13), "text-anchor": "end" }, "floor"),
   limit > 0 && xAxis.at(limit) > 0 && xAxis.at(limit) < 1 ? draw("line", { class: "limit", x1: x(limit), x2: x(limit), y1: room.top, y2: room.bottom }) : null,
   front.length > 1 ? draw("path", { class: "front", d: path.join("") }) : null,
-  ...points.map(drawPoint).reverse(), ...placeLabels(points, room));
+  ...points.map(drawPoint).reverse(), ...placeLabels(points, room, lines));
 };
 
 const showScatter = (task, state, change) => {
@@ -100,5 +100,5 @@ const showScatter = (task, state, change) => {
   place.replaceChildren(heading);
   const width = Math.max(place.clientWidth, 280);
   place.append(drawScatter(task, state, cost, width, isNarrow() ? 270 : 300),
-    make("p", { class: "remark" }, `Line: front of the mean scores of systems with ${DATA.minSeeds} seeds above the floor; neighbours on it need not differ. Hollow: fewer seeds, or not above the floor.`));
+    make("p", { class: "remark" }, `Line: front of the systems with ${DATA.minSeeds} seeds above the floor; neighbours on it need not differ. Hollow: fewer seeds, or not above the floor.`));
 };

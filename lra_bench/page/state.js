@@ -30,7 +30,8 @@ const toggled = (text, entry, separator = ".") => {
 
 const protocolOf = (state) => DATA.protocols.find(({ id }) => id === state.protocol) ?? DATA.protocols[0];
 
+// By default the first task with an answer.
 const taskOf = (state) => {
   const { tasks } = protocolOf(state);
-  return tasks.find(({ title }) => title === state.task) ?? tasks[0];
+  return tasks.find(({ title }) => title === state.task) ?? tasks.find((task) => rankedRows(task, INITIAL).some(canWin)) ?? tasks[0];
 };

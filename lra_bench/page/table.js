@@ -31,6 +31,15 @@ const sortRows = (rows, table, text) => {
     compareValues(sortValue(one, key), sortValue(other, key), kind, direction === "ascending" ? 1 : -1));
 };
 
+// The machine of most ranked rows, which the heading names; other rows name theirs.
+const mainMachine = (table, state) => {
+  const counts = new Map();
+  for (const { hardware } of rankedRows(table, state)) {
+    counts.set(hardware, (counts.get(hardware) ?? 0) + 1);
+  }
+  return [...counts].reduce((most, each) => (each[1] > most[1] ? each : most), ["", 0])[0];
+};
+
 const matches = (row, state) => {
   const text = `${row.name} ${row.variant ?? ""} ${row.modified ?? ""} ${(row.family ?? "").replaceAll("_", " ")}`.toLowerCase();
   return state.q.toLowerCase().split(/\s+/).every((word) => text.includes(word));
@@ -45,17 +54,17 @@ const badge = ({ text, help, tone }) => make("span", { class: `badge ${tone}`, t
 
 const atFloor = () => make("span", { class: "letters", title: "at or below the floor (baseline without a model)" }, "°");
 
-const heat = (cell) => (cell.value === undefined ? "" : ` heat h${Math.round(10 * Math.min(Math.max(cell.value, 0), 1))}`);
+const heat = (cell) => (cell.value === undefined || cell.badges ? "" : ` heat h${Math.round(10 * Math.min(Math.max(cell.value, 0), 1))}`);
 
 const cellOf = (column, cell, row) => {
-  const kind = `${column.kind} c-${column.key}`;
-  if (!cell) return make("td", { class: kind });
+  const known = { class: column.kind, "data-key": column.key };
+  if (!cell) return make("td", known);
   if (column.task) {
     const help = [cell.note, cell.few ? `fewer than ${DATA.minSeeds} seeds` : ""].filter(Boolean).join(", ");
-    return make("td", { class: `number skill${heat(cell)}${cell.best ? " best" : ""}${cell.few ? " few" : ""}`, title: help || null },
+    return make("td", { ...known, class: `number skill${heat(cell)}${cell.best ? " best" : ""}${cell.few ? " few" : ""}`, title: help || null },
       cell.badges ? cell.badges.map(badge) : [make("span", { class: "figure" }, cell.text), cell.at_floor ? atFloor() : null]);
   }
-  return make("td", { class: `${kind}${cell.best ? " best" : ""}${cell.at_floor ? " at-floor" : ""}` },
+  return make("td", { ...known, class: `${column.kind}${cell.best ? " best" : ""}${cell.at_floor ? " at-floor" : ""}` },
     cell.badges ? cell.badges.map(badge) : null,
     cell.text && !cell.badges ? make("span", { class: "figure" }, cell.text) : null,
     cell.spread ? [" ", make("span", { class: "spread" }, cell.spread)] : null,
@@ -90,16 +99,16 @@ const nameCell = (row, view) => {
   return make("th", { scope: "row", class: "variant" }, make("div", { class: "name" }, tick,
     make("span", { class: "place" }, rankOf(row)), button, mixed && row.own ? ownMark() : null),
   row.modified ? make("small", { class: "modified" }, row.modified) : null,
-  view.machines && row.hardware ? make("small", {}, row.hardware) : null);
+  row.hardware && row.hardware !== view.hardware ? make("small", {}, row.hardware) : null);
 };
 
 const headOf = (column, table, view) => {
   const [key, direction] = parseSort(view.sort);
-  return make("th", { scope: "col", class: `${column.kind} c-${column.key}`, "data-key": column.key, "aria-sort": key === column.key ? direction : null },
+  return make("th", { scope: "col", class: column.kind, "data-key": column.key, "aria-sort": key === column.key ? direction : null },
     make("button", {
       type: "button", class: "sort", title: column.help, "data-focus": `sort-${table.id}-${column.key}`,
       onclick: () => view.change({ [view.sorting]: nextSort(column, view.sort) }),
-    }, column.heading));
+    }, ...column.heading.split(/(?<=_)/).flatMap((part, number) => (number ? [make("wbr"), part] : [part]))));
 };
 
 // The details of a row are kept while it is open, so that what the reader opened in them stays open.
@@ -173,7 +182,7 @@ const buildTable = (table, view) => {
     make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${table.title || "all tasks"}: table, scrolls horizontally` },
       make("table", { id: `table-${table.id}` }, make("thead", {}, make("tr", {}, ...columns.map((column) => headOf(column, table, view)))), ...bodies)),
     bodies.length ? null : make("p", { class: "nothing" }, "No row matches the budget and the search."),
-    byMachine && view.machines ? make("p", { class: "remark machines" }, "Speed and memory are sorted separately for each hardware.") : null,
+    byMachine && view.several ? make("p", { class: "remark machines" }, "Speed and memory are sorted separately for each hardware.") : null,
     view.choosing ? columnChooser(table, columns, view) : null,
   ];
 };

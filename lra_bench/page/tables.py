@@ -12,7 +12,7 @@ from lra_bench.tables import columns as registry
 from lra_bench.tables.cell import Cell, scored
 from lra_bench.tables.claims import place_name, rankings
 from lra_bench.tables.column import Context, Row, Shown, shown
-from lra_bench.tables.column_cells import task_score
+from lra_bench.tables.column_cells import score_of_seeds, status
 from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
 from lra_bench.tables.naming import earlier_protocols
 from lra_bench.tables.overview import task_columns, task_labels
@@ -38,6 +38,8 @@ BODIES: Mapping[Any, str] = {
 }
 """Headings of the groups of rows in a table of one task, in their order."""
 
+SKILL = {"kind": "number", "first": "descending", "task": True}
+
 Tests = Mapping[Any, Mapping[frozenset[Any], bool]]
 """For each ranking the pairs of rows that were compared, and whether they differ (``Ranking.separated``)."""
 
@@ -51,9 +53,9 @@ def protocols(
     found = []
     for name, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
         own = board[board["protocol"] == name]
-        groups = dict(iter(own.assign(label=task_labels(own)).groupby("label", sort=False)))
-        labels = [label for label in task_columns(overview) if label in groups]
-        titles = _titles(labels)
+        by_label = dict(iter(own.assign(label=task_labels(own)).groupby("label", sort=False)))
+        groups = {label: by_label[label] for label in task_columns(overview) if label in by_label}
+        titles = _titles([*groups])
         floors = rows_of(rows[rows["kind"] == "floor"])
         found.append(
             {
@@ -61,10 +63,10 @@ def protocols(
                 "earlier": name in earlier,
                 "runs": sum(record.key.protocol == name for record in records),
                 "machines": sorted(set(own["hardware"])),
-                "systems": _systems(rows_of(rows[rows["kind"] == "measured"]), titles, places),
+                "systems": _systems(rows_of(rows[rows["kind"] == "measured"]), groups, titles, places),
                 "tasks": [
                     _task(groups[label], label, floors, tests, places) | {"title": titles[label], "label": label}
-                    for label in labels
+                    for label in groups
                 ],
             }
         )
@@ -77,44 +79,46 @@ def _titles(labels: Sequence[str]) -> dict[str, str]:
     return {label: name if [*short.values()].count(name) == 1 else label for label, name in short.items()}
 
 
-def _systems(rows: Sequence[Row], titles: Mapping[str, str], places: Places) -> Json:
+def _systems(
+    rows: Sequence[Row], groups: Mapping[str, pd.DataFrame], titles: Mapping[str, str], places: Places
+) -> Json:
     """Return the table of all systems and tasks: skills, and further columns of the layout ``wide``."""
     rows = [row for row in rows if row["section"] == "ranked"]
-    context, parts = wide_context(rows, titles)
-    every = list(shown(registry.pick(registry.WIDE, registry.WIDE_PAGE), context, parts))
-    of_task = [column for column in every if column.column.repeats]
-    others = [column for column in every if not column.column.repeats]
-    found = [
-        {
-            **places.identity(row, [row[name] for name in ("protocol", "section", "variant", "modified", "hardware")]),
-            "kind": "measured",
-            "details": places.of_variant(row, [*titles]),
-            "cells": {
-                **cells(row, others),
-                **{column.key: cell for column in of_task if (cell := _skill(row, column.context))},
-            },
-        }
-        for row in rows
-    ]
-    columns = [
-        described(column) | ({"heading": titles[column.key], "task": True} if column in of_task else {})
-        for column in (others[0], *of_task, *others[1:])
-    ]
-    return table(f"{rows[0]['protocol']}-all" if rows else "", "", columns, [("ranked", "", found)])
+    context, _ = wide_context(rows, ())
+    picked = registry.pick(registry.WIDE, registry.WIDE_PAGE)
+    columns = list(shown([column for column in picked if not column.repeats], context, {}))
+    skills = {
+        place: (label, _skill(row))
+        for label, group in groups.items()
+        for place, row in zip(group.index, rows_of(group), strict=True)
+    }
+    found = []
+    for row in rows:
+        parts = [row[name] for name in ("protocol", "section", "variant", "modified", "hardware")]
+        details = places.of_variant(row, [*groups])
+        found.append(
+            {
+                **places.identity(row, parts),
+                "kind": "measured",
+                "details": details,
+                "cells": {**cells(row, columns), **dict(skills[place] for place in details)},
+            }
+        )
+    first, *others = map(described, columns)
+    tasks = [first | {"key": label, "heading": titles[label], "help": label, **SKILL} for label in groups]
+    return table(f"{rows[0]['protocol']}-all" if rows else "", "", [first, *tasks, *others], [("ranked", "", found)])
 
 
-def _skill(row: Row, context: Context) -> Json:
-    """Return the cell of one task: the skill, and the score with its unit as ``note``; badges without a score."""
-    task = context.part
-    cell = task_score(row, context)
-    skill = row[f"skill_{task}"]
-    if skill is None:
-        return encoded(cell) if cell else {}
-    plain = replace(cell, text=cell.text + ("" if context.metric == "bits_per_character" else " %"))
-    text = percent(skill).removesuffix(" %")
-    note = f"{plain.plain()}{' bits per character' if context.metric == 'bits_per_character' else ''}"
-    few = (row[f"seeds_{task}"] or 0) < MIN_SEEDS
-    return encoded(Cell(text, skill, best=cell.best, at_floor=cell.at_floor)) | {"note": note, "few": few}
+def _skill(row: Row) -> Json:
+    """Return the skill on one task as a cell, with the score and its unit as ``note``; badges without a score."""
+    if row["skill"] is None:
+        return encoded(replace(status(row, Context()), value=None))
+    cell = score_of_seeds(row, Context(metric=row["metric"]))
+    bits = row["metric"] == "bits_per_character"
+    note = replace(cell, text=cell.text + ("" if bits else " %")).plain() + (" bits per character" if bits else "")
+    text = percent(row["skill"]).removesuffix(" %")
+    own = Cell(text, row["skill"], best=cell.best, at_floor=cell.at_floor)
+    return encoded(own) | {"note": note, "few": row["seeds"] < MIN_SEEDS}
 
 
 def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, places: Places) -> Json:
@@ -139,20 +143,21 @@ def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, 
     ]
     picked = registry.pick((*registry.long(), *registry.PAGE_ONLY), names)
     columns = list(shown([*picked[:3], *own, *picked[3:]], context, parts))
-    bodies, remarks = [], []
+    bodies = []
     for kind, heading in BODIES.items():
         if kind == "floor":
             bodies.append((kind, heading, list(_floors(floors, label, context.metric))))
             continue
         members = [row for row in rows if row["section"] == kind]
         bodies.append((kind, heading, [_run(row, members, columns, tests, places) for row in members]))
-        remarks.append(comparison_remark(members))
     first = rows[0]
     known = next((row for row in rows if row["floor"] is not None), None)
-    beaten = floor_remark([row for row in rows if row["section"] == "ranked"])
-    return table(f"{first['protocol']}-{label}", label, [*map(described, columns)], bodies, *remarks) | {
+    ranked = [row for row in rows if row["section"] == "ranked"]
+    return table(
+        f"{first['protocol']}-{label}", label, [*map(described, columns)], bodies, comparison_remark(ranked)
+    ) | {
         "metric": context.metric,
-        "missing": [*filter(None, (first["data_lacks"], repeats_remark(rows), beaten))],
+        "missing": [*filter(None, (first["data_lacks"], repeats_remark(rows), floor_remark(ranked)))],
         "floor": known
         and {
             "value": known["floor"],
