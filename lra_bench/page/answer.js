@@ -6,12 +6,14 @@ const sign = (task) => (task.metric === "bits_per_character" ? -1 : 1);
 
 const byScore = (task) => (one, other) => sign(task) * (other.score - one.score);
 
-// Whether two rows are not shown to differ, null if they were not compared.
+// Whether the second row is not shown to be worse than the first, null if they were not compared.
 const areTied = (one, other) => {
   const [place] = other.details;
   if (Math.min(one.seeds, other.seeds) < DATA.minSeeds) return null;
-  return one.ties.includes(place) ? true : one.differs.includes(place) ? false : null;
+  return one.ties.includes(place) ? true : one.beats.includes(place) ? false : null;
 };
+
+const everySeed = (...rows) => (rows.some(({ seeds }) => seeds < DATA.claimSeeds) ? " in every seed" : "");
 
 // Of the overall best row, the tables mark those that are not shown to be worse.
 const peersOf = (task, best, able) => {
@@ -61,9 +63,11 @@ const noteOf = (task, { limits, within, able, peers }) => {
   if (!able.length) return `No system${budget} exceeds the floor in every seed.`;
   const others = able.slice(1);
   if (!others.length) return `No other system${budget} has ${DATA.minSeeds} seeds above the floor.`;
-  const compared = others.filter((row) => areTied(able[0], row) !== null).length;
-  const rest = compared < others.length ? `; ${others.length - compared} not compared` : "";
-  return `${peers.length - 1} of ${plural(compared, "other system")} above the floor${budget} not shown to be worse${rest}.`;
+  const compared = others.filter((row) => areTied(able[0], row) !== null);
+  const what = `${plural(compared.length, "other system")} above the floor${budget}`;
+  const rest = compared.length < others.length ? ` ${plural(others.length - compared.length, "further system")} not compared with it.` : "";
+  if (!compared.length) return rest.trim();
+  return (peers.length > 1 ? `Not shown to be better than ${peers.length - 1} of ${what}.` : `Better${everySeed(able[0], ...compared)} than ${what}.`) + rest;
 };
 
 const showAnswer = (task, state) => {
@@ -73,13 +77,13 @@ const showAnswer = (task, state) => {
   const picks = [];
   if (able.length) {
     picks.push(pick(limits.length ? "best within the budget" : "best score", able[0], scoreText(able[0], task), mixed));
-    const among = peers.length > 1 ? `of ${peers.length} ties` : "";
+    const among = `of ${peers.length} ties`;
     const cost = chosenCost(task, state);
     const lean = comparableCosts(task, state).includes("state") && lowest(peers, "state") ? "state" : "parameters";
     const cheapest = lowest(peers, cost);
     const leanest = lowest(peers, lean);
-    if (cheapest && cost !== lean) picks.push(pick(`cheapest ${among}`, cheapest, formatCost(cheapest, cost), mixed));
-    if (leanest) picks.push(pick(`leanest ${among}`, leanest, formatCost(leanest, lean), mixed));
+    if (peers.length > 1 && cheapest && cost !== lean) picks.push(pick(`cheapest ${among}`, cheapest, formatCost(cheapest, cost), mixed));
+    if (peers.length > 1 && leanest) picks.push(pick(`leanest ${among}`, leanest, formatCost(leanest, lean), mixed));
   }
   const own = mixed ? ranked.find((row) => row.own) : null;
   if (own && own !== able[0]) {

@@ -5,17 +5,16 @@ const differenceText = (task, value) => (task.metric === "bits_per_character"
 // What is known about one row (A) minus the other (B). Intervals exist for comparisons with the reference row only.
 const claimOf = (task, a, b) => {
   const isReference = (row) => row.compared?.verdict === "reference";
-  if (isReference(b) && a.compared) return `${a.compared.difference}${a.compared.difference ? ": " : ""}${a.compared.verdict}`;
-  if (isReference(a) && b.compared) return `${b.name} − ${a.name}: ${b.compared.difference}${b.compared.difference ? ", " : ""}${b.compared.verdict}`;
+  const withReference = (row, base) => `${row.name} − ${base.name}: ${[row.compared.difference, row.compared.verdict].filter(Boolean).join(", ")}`;
+  if (isReference(b) && a.compared) return withReference(a, b);
+  if (isReference(a) && b.compared) return withReference(b, a);
   if (a.score === null || b.score === null) return "not compared: no score";
   const means = `${differenceText(task, a.score - b.score)} between the means, `;
   if (Math.min(a.seeds, b.seeds) < DATA.minSeeds) return `${means}no claim: fewer than ${DATA.minSeeds} seeds`;
-  const tied = areTied(a, b);
-  if (tied === null) return `${means}no claim: not compared with each other`;
-  if (tied) return `${means}no difference shown`;
-  const better = byScore(task)(a, b) < 0 ? a : b;
-  const scope = Math.min(a.seeds, b.seeds) >= DATA.claimSeeds ? "" : " in every seed, no claim about other seeds";
-  return `${means}${better.name} is better${scope} (all pairs corrected together)`;
+  if (areTied(a, b)) return `${means}no difference shown`;
+  const better = areTied(a, b) === false ? a : areTied(b, a) === false ? b : null;
+  if (!better) return `${means}no claim: not compared with each other`;
+  return `${means}${better.name} is better${everySeed(a, b)} (all pairs corrected together)`;
 };
 
 const showPair = (task, state, change) => {

@@ -66,6 +66,8 @@ const drawScatter = (task, state, cost, width, height) => {
   const corners = front.map((row) => [x(costOf(row, cost)), y(shown(row.score))]);
   const path = corners.map(([at, height], number) => (number ? `H${at}V${height}` : `M${at} ${height}`));
   const lines = corners.slice(1).flatMap(([at, height], number) => [[corners[number][0], corners[number][1], at, corners[number][1]], [at, height, at, corners[number][1]]]);
+  const bound = limit > 0 && xAxis.at(limit) > 0 && xAxis.at(limit) < 1 ? x(limit) : null;
+  if (bound !== null) lines.push([bound, room.top, bound, room.bottom]);
   if (floor !== null) lines.push([room.right - 34, y(floor) - 14, room.right, y(floor) + 16]);
   const names = front.map((row) => row.name).join(", ");
   return draw("svg", {
@@ -82,7 +84,7 @@ const drawScatter = (task, state, cost, width, height) => {
   draw("text", { x: (room.left + room.right) / 2, y: height - 6, "text-anchor": "middle" }, `${costColumn(task, cost).heading}${scale === "log" ? " (logarithmic)" : ""}`),
   floor === null ? null : draw("line", { class: "floor", x1: room.left, x2: room.right, y1: y(floor), y2: y(floor) }),
   floor === null ? null : draw("text", { x: room.right, y: y(floor) + (bits ? -4 : 13), "text-anchor": "end" }, "floor"),
-  limit > 0 && xAxis.at(limit) > 0 && xAxis.at(limit) < 1 ? draw("line", { class: "limit", x1: x(limit), x2: x(limit), y1: room.top, y2: room.bottom }) : null,
+  bound === null ? null : draw("line", { class: "limit", x1: bound, x2: bound, y1: room.top, y2: room.bottom }),
   front.length > 1 ? draw("path", { class: "front", d: path.join("") }) : null,
   ...points.map(drawPoint).reverse(), ...placeLabels(points, room, lines));
 };

@@ -78,8 +78,6 @@ const toggleRow = (row, { state, change }) => {
   change({ open: toggled(state.open, row.id) });
 };
 
-const rankOf = (row) => row.cells.rank?.text ?? "";
-
 const nameCell = (row, view) => {
   const { state, change, mixed } = view;
   const content = [row.look ? dot(row.look) : null, row.name];
@@ -97,7 +95,7 @@ const nameCell = (row, view) => {
     }))
     : null;
   return make("th", { scope: "row", class: "variant" }, make("div", { class: "name" }, tick,
-    make("span", { class: "place" }, rankOf(row)), button, mixed && row.own ? ownMark() : null),
+    view.ticks ? make("span", { class: "place" }, row.cells.rank?.text ?? "") : null, button, mixed && row.own ? ownMark() : null),
   row.modified ? make("small", { class: "modified" }, row.modified) : null,
   row.hardware && row.hardware !== view.hardware ? make("small", {}, row.hardware) : null);
 };

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
-from lra_bench.statistics.paired import MIN_SEEDS
+from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
 from lra_bench.tables import columns as registry
 from lra_bench.tables.cell import Cell, scored
-from lra_bench.tables.claims import place_name, rankings
+from lra_bench.tables.claims import Key, Ranking, place_name, rankings
 from lra_bench.tables.column import Context, Row, Shown, shown
 from lra_bench.tables.column_cells import score_of_seeds, status
 from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
@@ -40,15 +41,15 @@ BODIES: Mapping[Any, str] = {
 
 SKILL = {"kind": "number", "first": "descending", "task": True}
 
-Tests = Mapping[Any, Mapping[frozenset[Any], bool]]
-"""For each ranking the pairs of rows that were compared, and whether they differ (``Ranking.separated``)."""
+Tests = Mapping[Any, Mapping[tuple[Key, Key], int]]
+"""For each ranking the pairs of rows that were compared: 1 if the first is better, -1 if the second is, otherwise 0."""
 
 
 def protocols(
     records: Sequence[Record], board: pd.DataFrame, overview: pd.DataFrame, default: str, places: Places
 ) -> list[Json]:
     """Return the tables of each protocol: ``default`` first, earlier versions of a protocol last."""
-    tests = {place: ranking.separated() for place, ranking in rankings(records).items()}
+    tests = {place: dict(_tested(ranking)) for place, ranking in rankings(records).items()}
     earlier = earlier_protocols(records)
     found = []
     for name, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
@@ -171,12 +172,12 @@ def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, 
 def _run(row: Row, others: Sequence[Row], columns: Sequence[Shown], tests: Tests, places: Places) -> Json:
     """Return a measured row of one task with its claims.
 
-    ``ties`` and ``differs`` are the positions of the rows among ``others`` that it was compared with and that it is not
-    shown to differ from, or is. ``compared`` is the comparison with the reference row as text, None without one.
+    ``ties`` and ``beats`` are the positions of the rows among ``others`` that it is not shown to differ from, and that
+    are shown to be worse. ``compared`` is the comparison with the reference row as text, None without one.
     """
     parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
     tested = tests.get(place_name(row), {})
-    found = [(other["place"], tested.get(frozenset((_key(row), _key(other))))) for other in others]
+    found = [(other["place"], tested.get((_key(row), _key(other)))) for other in others]
     text = difference(row["difference"], row["metric"])
     if row["difference_low"] is not None and row["difference_high"] is not None:
         ends = (difference(row[f"difference_{end}"], row["metric"]).split(" ")[0] for end in ("low", "high"))
@@ -189,15 +190,31 @@ def _run(row: Row, others: Sequence[Row], columns: Sequence[Shown], tests: Tests
         "score": row["score"],
         "clears": row["clears_floor"] is True,
         "best": bool(row["best"]),
-        "ties": [place for place, differs in found if differs is False],
-        "differs": [place for place, differs in found if differs],
+        "ties": [place for place, better in found if better == 0],
+        "beats": [place for place, better in found if better == 1],
         "compared": {"difference": text, "verdict": row["verdict"]} if row["verdict"] else None,
         "cells": cells(row, columns),
     }
 
 
-def _key(row: Row) -> tuple[Any, ...]:
+def _key(row: Row) -> Key:
     return row["model"], row["reference"], row["hash"]
+
+
+def _tested(ranking: Ranking) -> Iterator[tuple[tuple[Key, Key], int]]:
+    """Yield the pairs of a ranking that were compared, in both orders; the better one is that of the tested seeds."""
+    for pair, differs in ranking.separated().items():
+        a, b = pair
+        own, other = ranking.entries[a], ranking.entries[b]
+        shared = own.records.keys() & other.records.keys()
+        paired = len(shared) >= CLAIM_SEEDS or min(len(own.records), len(other.records)) < CLAIM_SEEDS
+        means = [
+            fmean(record.score() or 0.0 for seed, record in each.records.items() if seed in shared or not paired)
+            for each in (own, other)
+        ]
+        better = 1 if (means[0] > means[1]) == own.first.higher_is_better else -1
+        yield (a, b), better * differs
+        yield (b, a), -better * differs
 
 
 def _floors(floors: Sequence[Row], label: str, metric: str | None) -> Iterator[Json]:

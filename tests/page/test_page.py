@@ -389,8 +389,9 @@ def test_claims_of_rows_are_those_of_the_tables() -> None:
     for name, row in rows.items():
         assert (row["best"], row["clears"], row["seeds"]) == tuple(board.loc[name, ["best", "clears_floor", "seeds"]])
     places = {name: row["details"][0] for name, row in rows.items()}
-    assert sorted(rows["local"]["differs"]) == sorted(places[name] for name in ("transformer", "fnet"))
-    assert rows["luna"]["differs"] == rows["luna"]["ties"] == rows["local"]["ties"] == []
+    assert sorted(rows["local"]["beats"]) == sorted(places[name] for name in ("transformer", "fnet"))
+    assert rows["transformer"]["beats"] == [places["fnet"]]
+    assert rows["luna"]["beats"] == rows["luna"]["ties"] == rows["local"]["ties"] == rows["fnet"]["beats"] == []
     assert rows["transformer"]["compared"]["verdict"] == "reference"
     assert rows["local"]["compared"]["difference"].startswith("+20.0 points [")
 

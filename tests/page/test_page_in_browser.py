@@ -351,7 +351,8 @@ def test_two_rows_are_compared_with_the_claims_of_the_tables(visit: Any, board: 
     tick("local")
     assert "tick a second row" in page.locator("#pair").inner_text()
     tick("transformer")
-    assert re.match(r"\+20\.\d points \[\+1\d\.\d, \+2\d\.\d\]: better", claim.inner_text())
+    found = re.fullmatch(r"Local − Transformer: \+20\.\d points \[\+1\d\.\d, \+2\d\.\d\], better", claim.inner_text())
+    assert found is not None
     tick("performer")  # replaces the first of two
     page.get_by_role("button", name="Close").click()
     tick("local", "performer")
@@ -369,6 +370,7 @@ def test_published_rows_are_in_their_own_section(visit: Any) -> None:
     page.locator("#published > summary").click()
     source = page.locator("details.source", has_text="arXiv 2011.04006, Table 1")
     source.locator("summary").click()
+    source.locator("tbody.published tr.row").first.wait_for()
     assert source.locator("tbody.published tr.row").count() >= 3 and "57.46" in source.inner_text()
     source.locator('th[data-key="listops"] button').click()
     values = [value for value in numbers(source.locator("td[data-key=listops]").all_inner_texts()) if value is not None]
