@@ -46,17 +46,16 @@ const factList = ([title, facts]) => {
 };
 
 const cellDetails = (cell) => {
-  const config = cell.config.map((at) => DATA.pool[at]).join("");
   return make("article", { class: "cell" },
     make("h4", {}, cell.task, make("small", {}, ` ${cell.place}`)),
     make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.command)), ...copyButton(cell.command, "Copy command")),
     seedTable(cell.seeds),
     make("div", { class: "pictures" }, ...cell.charts.map((chart) => drawChart(chart, cell.look))),
-    cell.bibtex === undefined ? null : make("details", { class: "config" }, make("summary", {}, "BibTeX"),
-      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, DATA.pool[cell.bibtex])), ...copyButton(DATA.pool[cell.bibtex], "Copy BibTeX"))),
-    make("div", { class: "columns" }, ...cell.facts.map((at) => factList(DATA.pool[at]))),
+    !cell.bibtex ? null : make("details", { class: "config" }, make("summary", {}, "BibTeX"),
+      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.bibtex)), ...copyButton(cell.bibtex, "Copy BibTeX"))),
+    make("div", { class: "columns" }, ...cell.facts.map(factList)),
     make("details", { class: "config" }, make("summary", {}, "Configuration"),
-      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, config)), ...copyButton(config, "Copy configuration"))));
+      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.config)), ...copyButton(cell.config, "Copy configuration"))));
 };
 
 const chooser = (cells, shown) => {

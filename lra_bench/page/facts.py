@@ -89,11 +89,9 @@ def as_yaml(part: str) -> str:
     return yaml.dump(json.loads(part), Dumper=DUMPER, sort_keys=False, allow_unicode=True, width=100)
 
 
-def config(record: Record) -> Iterator[str]:
-    """Yield the parts of the configuration as YAML, without the seed."""
-    for name, part in record.config.items():
-        if name != "seed":
-            yield as_yaml(json.dumps({name: part}))
+def config(record: Record) -> str:
+    """Return the configuration as YAML, without the seed."""
+    return "".join(as_yaml(json.dumps({name: part})) for name, part in record.config.items() if name != "seed")
 
 
 def duration(seconds: float) -> str:

@@ -51,7 +51,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
     data = {
         "protocols": boards,
         "published": published_tables(frames["published"]),
-        **details(records, board, places.look),
+        "cells": details(records, board, places.look),
         "minSeeds": MIN_SEEDS,
         "claimSeeds": CLAIM_SEEDS,
     }

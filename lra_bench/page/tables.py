@@ -136,14 +136,11 @@ def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, 
     Returns:
         The table, with ``metric``, ``floor`` and ``missing`` (what the data lacks, and whether nothing was learned).
     """
-    rows = costs.with_costs([{"place": at, **row} for at, row in zip(frame.index, rows_of(frame), strict=True)])
+    rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
     context, parts = long_context(rows)
-    own = costs.columns(rows)
-    names = [
-        name for name in registry.view(registry.LONG_PAGE) if name not in ("parameters_body_active", "state_bytes")
-    ]
+    names = [name for name in registry.view(registry.LONG_PAGE) if name not in costs.INSTEAD_OF]
     picked = registry.pick((*registry.long(), *registry.PAGE_ONLY), names)
-    columns = list(shown([*picked[:3], *own, *picked[3:]], context, parts))
+    columns = list(shown([*picked[:3], *costs.columns(rows), *picked[3:]], context, parts))
     bodies = []
     for kind, heading in BODIES.items():
         if kind == "floor":
@@ -159,13 +156,7 @@ def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, 
     ) | {
         "metric": context.metric,
         "missing": [*filter(None, (first["data_lacks"], repeats_remark(rows), floor_remark(ranked)))],
-        "floor": known
-        and {
-            "value": known["floor"],
-            "text": score(known["floor"], context.metric),
-            "name": readable(known["floor_name"] or ""),
-        },
-        "costs": [column.name for column in own],
+        "floor": known and _named_floor(known),
     }
 
 
@@ -215,6 +206,12 @@ def _tested(ranking: Ranking) -> Iterator[tuple[tuple[Key, Key], int]]:
         better = 1 if (means[0] > means[1]) == own.first.higher_is_better else -1
         yield (a, b), better * differs
         yield (b, a), -better * differs
+
+
+def _named_floor(row: Row) -> Json:
+    return {
+        "value": row["floor"], "text": score(row["floor"], row["metric"]), "name": readable(row["floor_name"] or "")
+    }  # fmt: skip
 
 
 def _floors(floors: Sequence[Row], label: str, metric: str | None) -> Iterator[Json]:

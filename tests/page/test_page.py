@@ -217,10 +217,10 @@ def test_details_contain_every_seed_and_one_command(built: tuple[str, dict[str, 
     assert [seed["status"] for seed in cell["seeds"]] == ["ok", "ok", "diverged"]
     assert cell["seeds"][2]["reason"] == "diverged in the factory" and cell["seeds"][2]["score"] == ""
     assert cell["command"] == "lra-bench bench task=text model=local protocol=small seed=0,1,2"
-    titles = [data["pool"][at][0] for at in cell["facts"]]
+    titles = [title for title, _ in cell["facts"]]
     assert titles[:5] == ["Score", "Score by slice", "Training", "Parameters", "Growth and cost"]
     assert titles[5:] == ["Data", "Code", "Machine", "Software", "System"]
-    assert "lr" not in cell["config"] and "steps: 500" in "".join(data["pool"][at] for at in cell["config"])
+    assert "steps: 500" in cell["config"] and "seed" not in cell["config"]
 
 
 def test_details_contain_the_mean_score_and_the_floor_of_each_slice() -> None:
@@ -294,7 +294,7 @@ def test_the_page_without_records_states_how_to_create_one() -> None:
     parsed = Parsed(text)
     assert parsed.open == [] and "No records yet" in text
     data = data_of(text)
-    assert (data["protocols"], data["cells"], data["pool"]) == ([], [], []) and data["published"]
+    assert (data["protocols"], data["cells"]) == ([], []) and data["published"]
 
 
 @pytest.mark.slow
@@ -399,8 +399,7 @@ def test_claims_of_rows_are_those_of_the_tables() -> None:
 def test_the_details_contain_the_bibtex_entry_of_the_paper() -> None:
     known = {"family": "linear", "paper": "Fast & {good} attention", "arxiv": "2009.14794"}
     text, _ = build([make_record(capability=known), make_record("local", capability={"family": "sparse"})])
-    data = data_of(text)
-    entries = {cell["name"]: data["pool"][cell["bibtex"]] for cell in data["cells"] if "bibtex" in cell}
+    entries = {cell["name"]: cell["bibtex"] for cell in data_of(text)["cells"] if cell["bibtex"]}
     assert list(entries) == ["performer"]
     assert r"title = {{Fast \& \{good\} attention}}" in entries["performer"]
     assert "eprint = {2009.14794}" in entries["performer"] and "year = {2020}" in entries["performer"]

@@ -84,4 +84,4 @@ def test_the_description_of_a_record_states_the_take_off() -> None:
 def test_the_details_of_the_page_name_seeds_that_did_not_take_off() -> None:
     records = [trained(0, 100), trained(1, None)]
     html = page(records, {name: layout.make(records) for name, layout in LAYOUTS.items()})
-    assert "at step 100, after 1 s of training / not within 1,500 steps" in str(data_of(html)["pool"])
+    assert "at step 100, after 1 s of training / not within 1,500 steps" in str(data_of(html)["cells"])
