@@ -51,7 +51,7 @@ const cellDetails = (cell) => {
     make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.command)), ...copyButton(cell.command, "Copy command")),
     seedTable(cell.seeds),
     make("div", { class: "pictures" }, ...cell.charts.map((chart) => drawChart(chart, cell.look))),
-    !cell.bibtex ? null : make("details", { class: "config" }, make("summary", {}, "BibTeX"),
+    !cell.bibtex ? null : make("details", { class: "config bibtex" }, make("summary", {}, "BibTeX"),
       make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.bibtex)), ...copyButton(cell.bibtex, "Copy BibTeX"))),
     make("div", { class: "columns" }, ...cell.facts.map(factList)),
     make("details", { class: "config" }, make("summary", {}, "Configuration"),

@@ -118,7 +118,7 @@ def _skill(row: Row) -> Json:
     bits = row["metric"] == "bits_per_character"
     note = replace(cell, text=cell.text + ("" if bits else " %")).plain() + (" bits per character" if bits else "")
     text = percent(row["skill"]).removesuffix(" %")
-    own = Cell(text, row["skill"], best=cell.best, at_floor=cell.at_floor)
+    own = Cell("0" if text == "-0" else text, row["skill"], best=cell.best, at_floor=cell.at_floor)
     return encoded(own) | {"note": note, "few": row["seeds"] < MIN_SEEDS}
 
 
