@@ -96,8 +96,8 @@ def test_tables_show_the_chosen_rate_and_its_robustness() -> None:
 def test_the_page_and_the_description_explain_the_search() -> None:
     records = board()
     text = page(records, {name: each.make(records, None) for name, each in LAYOUTS.items()}, "nothing")
-    found = str(data_of(text)["protocols"])
-    assert "Searched learning rate at an end of the grid: not ranked" in found and "searched rate" in found
+    on_page = str(data_of(text)["protocols"])
+    assert "Searched learning rate at an end of the grid: not ranked" in on_page and "searched rate" in on_page
     groups = dict(facts.groups([records[-1]]))
     found = dict(groups["Search of the learning rate"])
     assert "0.09, at an end of the grid" in found["searched rate"]
