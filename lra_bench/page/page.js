@@ -89,7 +89,7 @@ const showTask = (board, task) => {
   const count = `${plural(shown, "row")} shown${shown < rows.length ? ` of ${rows.length}` : ""}`;
   byId("task").replaceChildren(
     make("h2", {}, task.title),
-    make("p", { class: "remark" }, `Protocol ${board.id} · ${machineText(view)} · ${task.metric === "bits_per_character" ? "bits per character" : "accuracy in %"}`),
+    make("p", { class: "remark" }, [`Protocol ${board.id}`, view.several && machineText(view), task.metric === "bits_per_character" ? "bits per character" : "accuracy in %"].filter(Boolean).join(" · ")),
     make("div", { class: "tools" }, field("search", "Search", search), make("output", { role: "status" }, count)),
     marks(), ...buildTable(task, view).filter(Boolean),
     ...task.remarks.map((remark) => make("p", { class: "remark" }, remark)));
@@ -189,3 +189,4 @@ window.addEventListener("resize", () => {
 });
 buildPublished();
 show();
+byId("pending").remove();

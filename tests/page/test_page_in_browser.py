@@ -238,7 +238,7 @@ def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     linked.get_by_role("button", name="Reset").click()
     assert linked.evaluate("location.hash") == "" and "Protocol quick" in linked.locator("#systems").inner_text()
     linked.get_by_role("combobox", name="Protocol").select_option("small")
-    linked.get_by_role("searchbox").fill("FEATURES=64 rope")
+    linked.get_by_role("searchbox").press_sequentially("FEATURES=64 rope")
     assert names(linked) == ["performer · features=64 · rope"]
     linked.get_by_role("searchbox").fill("no such name")
     assert set(shown(linked, ".nothing")) == {"No row matches the budget and the search."}
@@ -287,6 +287,17 @@ def test_fewer_than_three_seeds_show_nothing(browser: Any, tmp_path: Path) -> No
     assert "No system exceeds the floor in every seed." in none and "best" not in none
     two = answer("two", [*rows("local", 0.9, 3), *rows("fnet", 0.1, 3)])
     assert "best score" in two and "No other system has 3 seeds above the floor." in two
+
+
+def test_the_hardware_is_named_once_unless_rows_differ(visit: Any, browser: Any, tmp_path: Path) -> None:
+    page = browser.new_page()
+    page.goto(written([make_record(seed=seed) for seed in range(3)], tmp_path))
+    page.locator("#task tbody tr.row").first.wait_for()
+    assert page.locator("main").inner_text().count("cpu-epyc-2t") == 1 and not page.locator("#pending").is_visible()
+    page.close()
+    several = visit(LISTOPS)
+    assert "cpu-epyc-2t unless a row names another" in several.locator("#task").inner_text()
+    assert "h200-bf16" in several.locator("#task tr[data-name=local]").nth(1).inner_text()
 
 
 def test_the_front_contains_rows_that_no_cheaper_row_reaches(visit: Any, board: str) -> None:
@@ -506,6 +517,7 @@ def test_the_scores_are_visible_without_scripts(visit: Any) -> None:
     page = visit(java_script_enabled=False)
     table = page.locator("noscript table")
     assert table.locator("tbody tr").count() == 4 and "Performer" in table.inner_text()
+    assert "needs JavaScript" in page.locator("main").inner_text()
     assert "strongest floor" in table.inner_text() and re.search(r"\d\d\.\d %", table.inner_text())
     assert not page.locator("form.controls").is_visible()
 
