@@ -56,7 +56,7 @@ const noteOf = (task, { limits, within, able, peers }) => {
   if (!within.length) return `No measured system is${budget || " ranked"}.`;
   const few = within.filter((row) => row.clears && row.seeds < DATA.minSeeds);
   if (!able.length && few.length) {
-    const names = few.slice(0, 6).map((row) => row.name).sort((one, other) => one.localeCompare(other, "en"));
+    const names = few.map((row) => row.name).sort((one, other) => one.localeCompare(other, "en")).slice(0, 6);
     const more = few.length > 6 ? ` and ${few.length - 6} more` : "";
     return `No claim yet: fewer than ${DATA.minSeeds} seeds. Above the floor${budget} so far, by name: ${names.join(", ")}${more}.`;
   }

@@ -115,8 +115,8 @@ def _skill(row: Row) -> Json:
     if row["skill"] is None:
         return encoded(replace(status(row, Context()), value=None))
     cell = score_of_seeds(row, Context(metric=row["metric"]))
-    bits = row["metric"] == "bits_per_character"
-    note = replace(cell, text=cell.text + ("" if bits else " %")).plain() + (" bits per character" if bits else "")
+    unit = "" if "learned" in cell.text else " bits" if row["metric"] == "bits_per_character" else " %"
+    note = replace(cell, text=cell.text + unit).plain()
     text = percent(row["skill"]).removesuffix(" %")
     own = Cell("0" if text == "-0" else text, row["skill"], best=cell.best, at_floor=cell.at_floor)
     return encoded(own) | {"note": note, "few": row["seeds"] < MIN_SEEDS}
