@@ -66,6 +66,14 @@ class TrainingRun(Measurement):
     columns = (
         Column(name="train_seconds", help="time spent in training steps, seconds", seeds="mean"),
         Column(
+            name="train_seconds_alone",
+            help="time spent in training steps, seconds; empty if other programs ran at the same time, or if this is "
+            "unknown",
+            run=lambda run: run.alone(run.record.training or {}, "train_seconds"),
+            seeds="mean",
+            dtype="float64",
+        ),
+        Column(
             name="took_off",
             help="number of seeds that took off: three evaluations in a row with validation skill above one half; "
             "empty if unknown for any seed",

@@ -25,7 +25,13 @@ VERSION = 1
 LARGEST_BYTES = 8 * 2**20
 
 
-class ProfileRow(TypedDict):
+class TimedRow(TypedDict, total=False):
+    """The median time of a step, which rows of failed steps lack."""
+
+    median_seconds: float | None
+
+
+class ProfileRow(TimedRow):
     """The fields of a row that tables read: one system, batch, mode and length; further fields are allowed.
 
     ``hash`` identifies the cell that the system was profiled for. Ratios are relative to the baseline ``default``, the
