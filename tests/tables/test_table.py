@@ -18,6 +18,7 @@ from lra_bench.contracts import UserError
 from lra_bench.figures import ranks, score_vs_speed, speed_vs_length
 from lra_bench.measurements.restriction import Restriction
 from lra_bench.records.schema import Record
+from lra_bench.records.sections import Machine
 from lra_bench.records.take_off import late_progress
 from lra_bench.tables import export
 from lra_bench.tables.describe import describe
@@ -206,7 +207,7 @@ def test_a_row_with_one_seed_and_a_task_that_is_not_learned_have_no_rank() -> No
 
 def test_speeds_are_shown_only_if_no_other_program_slowed_them_down() -> None:
     names = ["training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second"]
-    for change, shown in (
+    changes: tuple[tuple[Machine, bool], ...] = (
         ({}, True),
         ({"load_average_1_minute": 2.4}, True),  # two threads of an earlier cell
         ({"load_average_1_minute": 2.6}, False),
@@ -214,7 +215,8 @@ def test_speeds_are_shown_only_if_no_other_program_slowed_them_down() -> None:
         ({"device": "cuda", "gpu": {"other_processes": 0}}, True),
         ({"device": "cuda", "gpu": {"other_processes": 1}}, False),
         ({"device": "cuda", "gpu": None}, False),
-    ):
+    )
+    for change, shown in changes:
         record = make_record("local")
         record.environment["hardware"] |= change
         assert leaderboard([record])[names].notna().all(axis=None) == shown, change
