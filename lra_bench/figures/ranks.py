@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.tables.sections import floor_remark
+from lra_bench.tables.seeds import known, over_seeds
 
 from . import table_axes
 from .layout import Cell, Sheet, pages
@@ -28,9 +29,7 @@ from .variants import (
     extent,
     heading,
     looks_of,
-    over_seeds,
     panel_title,
-    present,
     scores,
     seed_values,
     sheets,
@@ -92,7 +91,7 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     factor, axis = units(group["metric"].iloc[0])
     scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
     beaten = floor_remark(
-        [{"learned": present(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
+        [{"learned": known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
     )
     title += f" · {beaten}" if beaten else ""
     # Equal scores are sorted as in the leaderboard, so that the groups of ties are the same.

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from lra_bench.measurement import ScoreOver
 from lra_bench.records.schema import Record
+from lra_bench.tables.seeds import over_seeds
 
 from .layout import Sheet
 from .scatter import Cost, exclusions_by_cost
 from .style import SMALL
 from .ticks import length_name, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
+from .variants import IDENTITY, PANEL, SHEET, scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,7 @@ class ScoreFigure:
 
         measured = pd.DataFrame([self._values(record) for record in records], columns=self._columns, dtype=float)
         frame = pd.concat([scores(records), measured], axis=1)
-        return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], first=tuple(self._columns))
+        return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], dict.fromkeys(self._columns, "first"))
 
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
         """Draw one panel per task."""

@@ -16,6 +16,10 @@ PAGE_INCHES = 7.0
 PAGE_HEIGHT_INCHES = 9.2
 WIDTHS = {"one": COLUMN_INCHES, "two": PAGE_INCHES}
 TITLE_POINTS, SMALL, TINY = 8.0, 7.0, 6.0
+FONTS: dict[str, dict[str, str]] = {
+    "sans-serif": {"font.family": "sans-serif", "mathtext.fontset": "dejavusans"},
+    "serif": {"font.family": "serif", "mathtext.fontset": "dejavuserif"},
+}
 POINTS = 72.0  # to the inch
 LINE_SPACING = 1.25
 
@@ -55,11 +59,17 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def style() -> AbstractContextManager[None]:
-    """Use the settings of all figures in the context; matplotlib's settings are restored at its end."""
+def style(font: str | None = None) -> AbstractContextManager[None]:
+    """Use the settings of all figures in the context; matplotlib's settings are restored at its end.
+
+    Without a ``font``, one of ``FONTS``, that of the surrounding context is used. Raises ``UserError`` if there is no
+    such font.
+    """
     import matplotlib
 
-    settings: Any = SETTINGS
+    if font is not None and font not in FONTS:
+        raise UserError(f"--font {font}: unknown font; choose {', '.join(FONTS)}")
+    settings: Any = {**SETTINGS, **(FONTS[font] if font else {})}
     return matplotlib.rc_context(settings)
 
 
@@ -91,18 +101,21 @@ def text_inches(text: str, points: float = SMALL) -> float:
     It is the sum of the widths of the characters, which takes much less time than the layout of the text; kerning only
     makes texts narrower.
     """
-    return max(sum(map(_em, line)) for line in text.split("\n")) * points / POINTS
+    import matplotlib
+
+    family = matplotlib.rcParams["font.family"][0]
+    return max(sum(_em(character, family) for character in line) for line in text.split("\n")) * points / POINTS
 
 
 @functools.cache
-def _em(character: str) -> float:
-    """Return the width of a character in units of the font size."""
+def _em(character: str, family: str) -> float:
+    """Return the width of a character of a family of fonts in units of the font size."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
     from matplotlib.ft2font import LoadFlags
 
     # The width depends on the settings and is cached, so it must always be measured with the settings of figures.
     with style():
-        font = get_font(findfont(FontProperties()))
+        font = get_font(findfont(FontProperties(family=family)))
     return font.load_char(ord(character), flags=LoadFlags.NO_SCALE).horiAdvance / font.units_per_EM
 
 

@@ -76,14 +76,18 @@ def _column_groups(
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as dicts of plain values, with None for missing values."""
+    """Return the rows as dicts, with None for missing values; numpy scalars are converted, typed values are kept."""
     # ``DataFrame.to_dict`` takes ten times as long for tables of thousands of columns.
     names, known = [str(name) for name in frame.columns], frame.notna().to_numpy()
     values = frame.astype(object).to_numpy()
     return [
-        {name: plain(value) if there else None for name, value, there in zip(names, row, present, strict=True)}
+        {name: _plain(value) if there else None for name, value, there in zip(names, row, present, strict=True)}
         for row, present in zip(values, known, strict=True)
     ]
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, tuple | Mapping) else plain(value)
 
 
 def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.DataFrame:

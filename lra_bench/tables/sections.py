@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from . import columns as registry
 from .averages import FIVE
 from .column import Context, Row, shown
 from .formatting import AT_FLOOR, OWN, Section, at_length, difference, readable, rows_of, score, without_empty
+from .over_tasks import mean
 from .overview import of_each_task, over_tasks, task_columns
 from .table import RANKED_TOGETHER
 
@@ -58,30 +60,50 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
         title += f" · {remark}" if (remark := floor_remark(rows)) else ""
         # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
-        if short and any(row["reference"] for row in rows):
-            rows = [
-                {**row, "variant": row["variant"] if row["reference"] else f"{OWN}{row['variant']}"} for row in rows
-            ]
+        if short:
+            rows = [{**row, "variant": named_row(row, rows)} for row in rows]
         found = _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
         yield replace(found, optional=short)
 
 
-def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield tables from the data of the layout ``wide``: variants, then floors.
+def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]:
+    """Yield one table of systems and tasks per protocol from the data of the layout ``wide``: variants, then floors.
 
-    There is one table per protocol and group of tasks on which the same variants were measured.
+    Empty cells were not measured. Cells of a short table contain the score only, and rows of modified protocols are in
+    tables of their own.
     """
     for (protocol, section), group in frame.groupby(["protocol", "section"], sort=False):
-        everything = rows_of(group)
-        for labels in task_groups(everything, task_columns(frame)):
-            rows = rows_with(everything, labels)
-            context, parts = wide_context(rows, labels)
-            columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
-            title = f"{protocol}{SECTION_TITLES[section]}"
-            found = _section(title, columns, rows, [context] * len(rows), parts, ("variant", *labels), "")
-            costs = ("relative", "time", "skill kept")
-            first_cost = next((str(name) for name in found.table.columns if str(name).startswith(costs)), "parameters")
-            yield replace(found, first_cost=first_cost)
+        rows = rows_of(group)
+        context, parts = wide_context(rows, task_columns(frame))
+        columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
+        title = f"{protocol}{SECTION_TITLES[section]}"
+        if short:
+            title += " · accuracy in %" + _bits(parts["<task>"])
+            rows = [{**row, "variant": named_row(row, rows)} for row in rows if row["kind"] == "measured"]
+            rows += [_strongest_floor(rows, parts["<task>"])] if section == "ranked" else []
+            columns = [column for column in columns if column.name != "reference"]
+        found = _section(title, columns, rows, [context] * len(rows), parts, ("variant",), "", short)
+        costs = ("relative", "time", "skill kept")
+        first_cost = next((str(name) for name in found.table.columns if str(name).startswith(costs)), "parameters")
+        yield replace(found, first_cost=first_cost, optional=short)
+
+
+def _strongest_floor(rows: Sequence[Row], tasks: Iterable[str]) -> Row:
+    """Return the row of the strongest floor of each task, as shown next to ``rows``."""
+    floors = {f"score_{task}": mean({str(at): row[f"floor_{task}"] for at, row in enumerate(rows)}) for task in tasks}
+    return {**dict.fromkeys(rows[0]), "variant": "strongest floor", "kind": "measured", **floors}
+
+
+def _bits(tasks: Mapping[str, Context]) -> str:
+    """Return the tasks that are not scored by accuracy, as the end of a title."""
+    names = [name for task, name in _brief(tasks).items() if tasks[task].metric == "bits_per_character"]
+    return f", {', '.join(names)} in bits per character" if names else ""
+
+
+def named_row(row: Row, rows: Sequence[Row]) -> str:
+    """Return the name of a row, with ``OWN`` if it is the user's and others are of reference boards."""
+    own = row["model"] is not None and not row["reference"] and any(each["reference"] for each in rows)
+    return f"{OWN if own else ''}{row['variant']}"
 
 
 def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
@@ -268,15 +290,20 @@ def _section(
     parts: Parts,
     always: Sequence[str],
     remark: str,
+    short: bool = False,
 ) -> Section:
-    """Return the rows as strings under their headings, without empty columns except those in ``always``."""
+    """Return the rows as strings under their headings, without empty columns except those in ``always``.
+
+    Scores of tasks are ``short`` if they are without intervals and seeds.
+    """
+    names = _brief(parts.get("<task>", ())) if short else {}
     texts: list[dict[str, str]] = []
     best, at_floor, left = set(), set(), set()
     for place, (row, context) in enumerate(zip(rows, contexts, strict=True)):
         texts.append({})
         for column in shown(columns, context, parts):
-            cell, heading = column.cell(row), column.heading
-            texts[-1][heading] = column.text(row)
+            cell, heading = column.cell(row), names.get(column.context.part, column.heading)
+            texts[-1][heading] = cell.brief() if short and column.column.repeats else column.text(row)
             if column.display.left:
                 left.add(heading)
             if cell.best:
@@ -288,3 +315,9 @@ def _section(
     if at_floor:
         remark = f"{remark} {AT_FLOOR} at or below the floor.".strip()
     return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=frozenset(left))
+
+
+def _brief(labels: Iterable[str]) -> dict[str, str]:
+    """Return short headings of tasks by label: without what the data lacks, unless two would be the same."""
+    found = {label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels}
+    return {label: name if [*found.values()].count(name) == 1 else label for label, name in found.items()}

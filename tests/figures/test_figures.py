@@ -173,8 +173,8 @@ def test_extrapolation_shows_means_with_intervals() -> None:
     at2 = [record.extrapolation["points"][2] for record in records() if record.key.model == "local"]
     assert local.loc[2.0, "score"] == pytest.approx(np.mean([point["score"] for point in at2]))
     assert (local.loc[2.0, "interval"], local.loc[2.0, "seeds"]) == ("each", 3)
-    scores = [float(score) for score in local.loc[2.0, "seed_scores"].split()]
-    assert scores == pytest.approx([point["score"] for point in at2], rel=1e-5) and pd.isna(local.loc[2.0, "low"])
+    scores = local.loc[2.0, "seed_scores"]
+    assert [*scores] == pytest.approx([point["score"] for point in at2]) and pd.isna(local.loc[2.0, "low"])
     alone = data[data["variant"] == "transformer"].set_index("ratio").loc[4.0]
     point = make_record("transformer").extrapolation["points"][3]
     assert (alone["low"], alone["score"], alone["high"]) == (point["low"], point["score"], point["high"])

@@ -16,11 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from lra_bench.config.listing import options
-from lra_bench.figures import heat_map, palette, ranks, style, variants
+from lra_bench.figures import heat_map, palette, ranks, style
 from lra_bench.figures.curves import FAINT
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
 from lra_bench.tables.claims import key_of, rankings, tie_letters
+from lra_bench.tables.seeds import over_seeds
 from lra_bench.tables.table import leaderboard
 from tests.support.record_factory import make_record
 from tests.tables.test_claims import simulated
@@ -151,10 +152,10 @@ def test_columns_of_several_seeds_are_combined_as_declared() -> None:
             "floor_name": ["a", "a", "b"], "status": "ok", "failure": [None, "x", "y"],
         }
     )  # fmt: skip
-    [row] = variants.over_seeds(points, ["model"], first=["failure"]).to_dict("records")
+    [row] = over_seeds(points, ["model"], {"failure": "first"}).to_dict("records")
     assert (row["score"], row["speed"], row["floor"]) == pytest.approx((0.5, 30.0, 0.2))
     assert pd.isna(row["floor_name"]) and (row["status"], row["failure"], row["seeds"]) == ("ok", "x", 3)
-    assert (row["interval"], row["seed_scores"]) == ("each", "0.4 0.5 0.6") and math.isnan(row["low"])
+    assert (row["interval"], row["seed_scores"]) == ("each", (0.4, 0.5, 0.6)) and math.isnan(row["low"])
 
 
 @pytest.mark.slow

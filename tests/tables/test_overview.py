@@ -171,7 +171,7 @@ def test_retention_is_the_ratio_of_skills() -> None:
     assert pd.isna(row(overview([make_record("local", accuracy=0.33)]), "local")["retention_4x"])
     longer |= {"score": None, "skill": None, "status": "out_of_memory"}
     ended = row(overview([good]), "local")
-    assert pd.isna(ended["retention_4x"]) and ended["status"] == "no 4x"
+    assert pd.isna(ended["retention_4x"]) and str(ended["status"]) == "no 4x"
 
 
 def test_badges_show_failed_seeds_and_failed_lengths() -> None:
@@ -184,10 +184,10 @@ def test_badges_show_failed_seeds_and_failed_lengths() -> None:
     ]
     frame = overview(records)
     local = row(frame, "local", kind="measured")
-    assert "diverged 1/3" in local["status"] and "diverged 1/3" in local["status_listops"]
+    assert "diverged 1/3" in str(local["status"]) and "diverged 1/3" in str(local["status_listops"])
     only = overview([make_record("local", speed_failures={8192: "out_of_memory", 16384: "out_of_memory"})])
-    assert row(only, "local")["status"] == "oom@8k"
-    assert row(frame, "performer", kind="measured")["status"] == "oom (listops), timeout@8k (text)"
+    assert str(row(only, "local")["status"]) == "oom@8k"
+    assert str(row(frame, "performer", kind="measured")["status"]) == "oom (listops), timeout@8k (text)"
     assert "oom" in export.render(frame, "markdown", layout="wide")
 
 
@@ -228,14 +228,13 @@ def test_other_versions_and_incomplete_data_have_separate_columns() -> None:
     assert task_columns(frame) == ["listops v1", "listops v1 (4,000 rows)", "listops v2"]
 
 
-def test_a_table_of_some_tasks_contains_the_badges_of_these_tasks_only() -> None:
+def test_badges_of_some_tasks_name_them() -> None:
     made = [make_record("transformer"), make_record("local"), make_record("transformer", "text")]
     made[0].speed = [{**point, "status": "timeout"} if point["length"] == 16384 else point for point in made[0].speed]
     frame = overview(made)
-    first, second = wide_sections(frame)
-    assert "timeout@16k (listops)" in row(frame, "transformer")["status"]
-    assert "timeout@16k" in first.table["status"].tolist()
-    assert "timeout" not in " ".join(second.table.get("status", []))
+    assert "timeout@16k (listops)" in str(row(frame, "transformer")["status"])
+    [section] = wide_sections(frame)
+    assert [text for text in section.table["status"] if "timeout" in text] == ["timeout@16k (listops)"]
 
 
 def test_comparable_combines_all_tasks() -> None:

@@ -181,7 +181,7 @@ def test_every_format_shows_the_columns(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
     shown = made(tmp_path)
     frames = {name: layout.make(shown) for name, layout in LAYOUTS.items()}
-    for format in ("terminal", "markdown", "latex"):
+    for format in ("terminal", "markdown"):
         assert "8.00" in export.render(frames["wide"], format, 400, "wide")
     assert json.loads(export.render(frames["wide"], "json"))[0]["relative_speed"] is not None
     assert 'data-key="relative_speed"' in page(records(), frames)
