@@ -96,7 +96,7 @@ def leaderboard(
     from lra_bench.records.reference import load_records
     from lra_bench.records.store import check_writable
     from lra_bench.tables import export
-    from lra_bench.tables.bibliography import cited
+    from lra_bench.tables.bibliography import papers
     from lra_bench.tables.layouts import LAYOUTS, find_layout
     from lra_bench.tables.naming import current, explain_hidden, names_of, select, task_order
     from lra_bench.tables.overview import systems
@@ -145,13 +145,13 @@ def leaderboard(
             frame = pd.concat([frame, own_numbers], ignore_index=True)
         own = each != "published" or name == "published"
         frames[each] = kind.arranged(frame, order, names_of(models)) if own else frame
-    papers = cited({record.key.model for record in records}, config_dir) if write or text_format == "latex" else {}
+    cited = papers(config_dir=config_dir) if write or text_format == "latex" else {}
     if write:
         written = [path for each, frame in frames.items() for path in export.write(frame, root, each, if_empty)]
         one_row = (
             LAYOUTS["wide"].arranged(systems(frames["wide"]), order, names_of(models)) if records else frames["wide"]
         )
-        written += export.write_latex(one_row, root, papers, if_empty)
+        written += export.write_latex(one_row, root, cited, if_empty)
         for path in (*written, write_page(records, frames, root, if_empty)):
             say(f"wrote {path}")
     if text_format == HTML:
@@ -162,12 +162,12 @@ def leaderboard(
         frame = chosen.arranged(chosen.make(shown, reference_row), order, names_of(models)) if write else frames[name]
         if explanation and frame.empty and text_format in ("csv", "json"):
             say(f"{explanation}.")
-        keys = {model: paper.key for model, paper in papers.items()}
+        keys = {model: paper.key for model, paper in cited.items()}
         if name == "wide" and text_format in ("latex", "terminal") and len(frame):
             frame = chosen.arranged(systems(frame), order, names_of(models))
         print(export.render(frame, text_format, None, name, headings, if_empty, keys), end="")
-        if text_format == "latex" and papers and not write:
-            [path] = export.write_files({export.BIBLIOGRAPHY: export.bibliography(papers.values())}, root)
+        if text_format == "latex" and not write:
+            [path] = export.write_files({export.BIBLIOGRAPHY: export.bibliography(cited.values())}, root)
             say(f"wrote {path}")
         if hidden:
             print(f"\n{fill(hidden, export.terminal_width())}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Paper:
             "author": authors + (" and others" if self.authors.endswith(" et al.") else ""),
             "title": f"{{{escape(self.title)}}}",
             "year": self.year,
-            "howpublished": escape(self.place),
+            "howpublished": f"arXiv:{self.arxiv}" if self.arxiv else escape(self.place),
             "eprint": self.arxiv,
             "archivePrefix": "arXiv" if self.arxiv else "",
             "url": f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else "",
@@ -84,14 +85,11 @@ def papers(models: Iterable[str] = (), config_dir: Path | None = None) -> dict[s
         raise UserError(f"model={unknown}: there is no such model{suggest(unknown, set(files))}")
     about = {model: describe(file) for model, file in files.items()}
     named = {match["arxiv"]: match["authors"] for text in about.values() for match in ON_ARXIV.finditer(text)}
-    found = {model: _paper(capabilities(files[model]), about[model], named) for model in wanted or files}
+    found = {}
+    for model in wanted or files:
+        with nullcontext() if wanted else suppress(UserError):  # a file of the user's that names no class
+            found[model] = _paper(capabilities(files[model]), about[model], named)
     return {model: paper for model, paper in found.items() if paper is not None}
-
-
-def cited(models: Iterable[str], config_dir: Path | None = None) -> dict[str, Paper]:
-    """Return the papers of those models of records whose files exist."""
-    known = sorted(set(models) & option_files("model", config_dir).keys())
-    return papers(known, config_dir) if known else {}
 
 
 def bibliography(found: Iterable[Paper]) -> str:

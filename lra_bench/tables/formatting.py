@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,12 @@ def at_length(value: int | None) -> str:
 def readable(name: str) -> str:
     """Return the name of a field with spaces instead of underscores."""
     return name.replace("_", " ")
+
+
+def short_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Return short headings of tasks by label: without what the data lacks, unless two would be the same."""
+    found = {label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels}
+    return {label: name if [*found.values()].count(name) == 1 else label for label, name in found.items()}
 
 
 def source(board: str | None) -> str:

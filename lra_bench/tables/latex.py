@@ -12,7 +12,7 @@ from lra_bench.statistics.paired import MIN_SEEDS
 
 from .badges import SHORT
 from .column import Row
-from .formatting import readable, rows_of
+from .formatting import readable, rows_of, short_labels
 from .overview import task_columns
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
         f"{row['label']} (reference)" if row["label"] in several and row["reference"] else row["label"] for row in rows
     ]
     room = POINTS * (max(map(len, (*names, FLOOR))) + (CITED if keys else 0)) + GAP
-    widths = {task: GAP + POINTS * max(6, *map(len, readable(task).split(" "))) for task in tasks}
+    widths = {task: GAP + POINTS * max(6, *map(len, name.split(" "))) for task, name in short_labels(tasks).items()}
     one_column = room + sum(widths.values()) <= COLUMN
     entries = [escape(name) + _cite(keys.get(row["model"])) for name, row in zip(names, rows, strict=True)]
     blocks = _blocks(widths, (COLUMN if one_column else PAGE) - room)
@@ -105,7 +105,7 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
             r"\centering",
             rf"\caption{{{escape(_caption(rows, tasks, protocol))}}}",
             rf"\label{{tab:lra-bench-{re.sub(r'[^a-z0-9]+', '-', protocol.lower())}}}",
-            rf"\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}",
+            rf"\smallskip\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}\sisetup{{detect-weight=true}}",
             "\n\\par\\medskip\n".join(_tabular(rows, entries, block) for block in blocks),
             rf"\end{{{environment}}}",
         ]
@@ -126,9 +126,10 @@ def _tabular(rows: Sequence[Row], entries: Sequence[str], tasks: Sequence[str]) 
     """Return one row per system and one for the floor, whose cells are numbers for siunitx or words in braces."""
     import pandas as pd
 
-    cells = {_heading(task): [*(_cell(row, task) for row in rows), _floor(rows, task)] for task in tasks}
+    names = {task: _heading(name) for task, name in short_labels(tasks).items()}
+    cells = {names[task]: [*(_cell(row, task) for row in rows), _floor(rows, task)] for task in tasks}
     table = pd.DataFrame({"": [*entries, FLOOR], **cells})
-    best = {_heading(task): [bool(row[f"best_{task}"]) for row in rows] for task in tasks}
+    best = {names[task]: [bool(row[f"best_{task}"]) for row in rows] for task in tasks}
     bold = pd.DataFrame(best).reindex_like(table).eq(True).replace({True: "bfseries:;", False: ""})
     styler = table.style.hide(axis="index").apply(lambda _: bold, axis=None)
     text: str = styler.to_latex(column_format="l" + "".join(map(_format, cells.values())), hrules=True, siunitx=True)
@@ -142,8 +143,8 @@ def _format(cells: Sequence[str]) -> str:
     return f"S[table-format={max(len(whole) for whole, _ in numbers)}.{len(numbers[0][1])}]"
 
 
-def _heading(task: str) -> str:
-    words = [escape(word) for word in readable(task).split(" ")]
+def _heading(name: str) -> str:
+    words = [escape(word) for word in name.split(" ")]
     return words[0] if len(words) == 1 else rf"\shortstack{{{' '.join(words[:-1])}\\{words[-1]}}}"
 
 
@@ -179,7 +180,9 @@ def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
     """Return what a reader must know to read the table on its own."""
     cells = [(row, task) for row in rows for task in tasks if row[f"score_{task}"] is not None]
     metrics = {task: row[f"metric_{task}"] for row, task in cells}
-    bits = [readable(task) for task, metric in metrics.items() if metric == "bits_per_character"]
+    names = short_labels(tasks)
+    bits = [names[task] for task, metric in metrics.items() if metric == "bits_per_character"]
+    parts = [f"{names[task]}: {task.partition('(')[2].removesuffix(')')}" for task in tasks if "(part)" in names[task]]
     measure = "Accuracy on the test split in %" if len(bits) < len(metrics) else "Bits per character on the test split"
     if 0 < len(bits) < len(metrics):
         measure += f" ({', '.join(bits)}: bits per character, lower is better)"
@@ -191,6 +194,7 @@ def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
     return " ".join(
         [
             f"{measure}, protocol {protocol} of lra-bench{many if counts else ''}.",
+            *([f"Data of {'; '.join(parts)}."] if parts else []),
             "The floor is the strongest baseline without a model.",
             f"Bold: best, or not shown to be worse, of the systems that exceed the floor in each of {MIN_SEEDS} or "
             "more seeds (paired tests over seeds and test examples, Holm's correction)."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,18 @@ from lra_bench.records.schema import Record
 from . import columns as registry
 from .averages import FIVE
 from .column import Context, Row, shown
-from .formatting import AT_FLOOR, OWN, Section, at_length, difference, readable, rows_of, score, without_empty
+from .formatting import (
+    AT_FLOOR,
+    OWN,
+    Section,
+    at_length,
+    difference,
+    readable,
+    rows_of,
+    score,
+    short_labels,
+    without_empty,
+)
 from .over_tasks import mean
 from .overview import of_each_task, over_tasks, task_columns
 from .table import RANKED_TOGETHER
@@ -96,7 +106,7 @@ def _strongest_floor(rows: Sequence[Row], tasks: Iterable[str]) -> Row:
 
 def _bits(tasks: Mapping[str, Context]) -> str:
     """Return the tasks that are not scored by accuracy, as the end of a title."""
-    names = [name for task, name in _brief(tasks).items() if tasks[task].metric == "bits_per_character"]
+    names = [name for task, name in short_labels(tasks).items() if tasks[task].metric == "bits_per_character"]
     return f", {', '.join(names)} in bits per character" if names else ""
 
 
@@ -296,7 +306,7 @@ def _section(
 
     Scores of tasks are ``short`` if they are without intervals and seeds.
     """
-    names = _brief(parts.get("<task>", ())) if short else {}
+    names = short_labels(parts.get("<task>", ())) if short else {}
     texts: list[dict[str, str]] = []
     best, at_floor, left = set(), set(), set()
     for place, (row, context) in enumerate(zip(rows, contexts, strict=True)):
@@ -315,9 +325,3 @@ def _section(
     if at_floor:
         remark = f"{remark} {AT_FLOOR} at or below the floor.".strip()
     return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=frozenset(left))
-
-
-def _brief(labels: Iterable[str]) -> dict[str, str]:
-    """Return short headings of tasks by label: without what the data lacks, unless two would be the same."""
-    found = {label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels}
-    return {label: name if [*found.values()].count(name) == 1 else label for label, name in found.items()}

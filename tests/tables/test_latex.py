@@ -150,7 +150,7 @@ def test_the_command_writes_one_table_per_protocol_and_the_bibliography(command,
     code, printed, _ = command("leaderboard", "--format", "latex", "--models", "local,performer")
     assert code == 0 and printed.count(r"\begin{table") == 1 and "Transformer" not in printed
     cited = set(re.findall(r"\\cite\{(\w+)\}", printed))
-    assert cited == set(re.findall(r"@misc\{(\w+),", (folder / "systems.bib").read_text())) and len(cited) == 2
+    assert cited < set(re.findall(r"@misc\{(\w+),", (folder / "systems.bib").read_text())) and len(cited) == 2
     assert command("leaderboard", "--write")[0] == 0
     written = {path.name: path.read_text() for path in folder.glob("*.tex")}
     assert [text.count(r"\begin{table") for text in written.values()] == [1] * len(written)
