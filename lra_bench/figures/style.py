@@ -115,7 +115,7 @@ def _em(character: str, family: str) -> float:
 
     # The width depends on the settings and is cached, so it must always be measured with the settings of figures.
     with style():
-        font = get_font(findfont(FontProperties(family=family)))
+        font = get_font(findfont(FontProperties(family=[family])))
     return font.load_char(ord(character), flags=LoadFlags.NO_SCALE).horiAdvance / font.units_per_EM
 
 

@@ -42,13 +42,13 @@ def meaning(record: Record) -> str:
     gap = difference(abs(value - floor), record.metric).removeprefix("+")
     side = "above" if value > floor else "below"
     verdict = {
-        True: "which exceeds its 95 % confidence interval",
-        False: "so it is not shown to be better than that baseline",
-        None: "with an unknown confidence interval",
+        True: "the difference exceeds its 95 % confidence interval",
+        False: "it is not shown to be better",
+        None: "the confidence interval of the difference is unknown",
     }[run.clears_floor]
     return (
         f"{run.label} reaches {shown} {unit} {where}: {gap} {side} the strongest baseline without a model "
-        f"({readable(name)}, {score(floor, record.metric)}), {verdict}."
+        f"({readable(name)}, {score(floor, record.metric)}); {verdict}."
     )
 
 

@@ -109,8 +109,8 @@ def _joined(rows: Sequence[dict[str, Any]], labels: Sequence[str]) -> dict[str, 
         found |= {name: best[name] for column in of_each_task() if (name := column.named(label)) in best}
     own = [label for label in labels if found[f"statuses_{label}"]]
     across = {name: value for name, value in over_tasks(found, own).items() if not name.startswith(MACHINE)}
-    boards = {row["reference"] for row in rows}
-    return {**found, **across, "reference": boards.pop() if len(boards) == 1 else "", "hardware": "several"}
+    boards = ", ".join(sorted({row["reference"] for row in rows}))
+    return {**found, **across, "reference": boards, "hardware": "several"}
 
 
 def _track(

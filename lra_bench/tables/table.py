@@ -129,6 +129,8 @@ def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
 
 def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
     """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
+    import pandas as pd
+
     if rows.empty:
         return rows
     claims = []
@@ -136,8 +138,8 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
         for row in rows_of(rows):
             claims.append(_claims(row, found.get(place_name(row)), reference))
             advance(1, row["task"])
-    added = {name: [claim[name] for claim in claims] for name in claims[0]}
-    return with_types(rows.assign(**added), registry.long())
+    added = pd.DataFrame(claims, rows.index)
+    return with_types(pd.concat([rows.drop(columns="best"), added], axis=1), registry.long())
 
 
 def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:

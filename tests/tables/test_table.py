@@ -381,7 +381,7 @@ def test_a_leaderboard_without_records_is_empty() -> None:
 
 def test_written_files_are_independent_of_the_order_of_records(tmp_path: Path) -> None:
     paths = export.write(leaderboard(board()), tmp_path / "new")
-    suffixes = ("csv", "json", "md", "parquet", "tex")
+    suffixes = ("csv", "json", "md", "parquet")
     assert sorted(path.name for path in paths) == [f"leaderboard.{suffix}" for suffix in suffixes]
     assert sorted(paths) == sorted((tmp_path / "new").iterdir())
     first = [path.read_bytes() for path in paths]
