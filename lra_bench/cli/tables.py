@@ -96,12 +96,11 @@ def leaderboard(
     from lra_bench.records.reference import load_records
     from lra_bench.records.store import check_writable
     from lra_bench.tables import export
-    from lra_bench.tables.bibliography import papers
+    from lra_bench.tables.bibliography import FILE, bibliography, papers
     from lra_bench.tables.layouts import LAYOUTS, find_layout
     from lra_bench.tables.naming import current, explain_hidden, names_of, select, task_order
     from lra_bench.tables.overview import systems
     from lra_bench.tables.published import load_published
-    from lra_bench.tables.sections import check_columns
     from lra_bench.tables.summary import default_protocol, summary
     from lra_bench.tracking.reading import load_project
 
@@ -124,7 +123,6 @@ def leaderboard(
         records, explanation = select(found, tasks, protocol, models), explain_hidden(found, tasks, protocol)
         order = task_order(records, tasks)
     headings = names_of(columns)
-    check_columns(headings, records, name)
     own_numbers = load_published(published) if published else None
     if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
@@ -167,7 +165,7 @@ def leaderboard(
             frame = chosen.arranged(systems(frame), order, names_of(models))
         print(export.render(frame, text_format, None, name, headings, if_empty, keys), end="")
         if text_format == "latex" and not write:
-            [path] = export.write_files({export.BIBLIOGRAPHY: export.bibliography(cited.values())}, root)
+            [path] = export.write_files({FILE: bibliography(cited.values())}, root)
             say(f"wrote {path}")
         if hidden:
             print(f"\n{fill(hidden, export.terminal_width())}")

@@ -127,13 +127,13 @@ def draw(
 
     module, inches = figure(name), width_inches(width)
     check_output(folder)
-    data = _ordered(tabulate(name, records), models, tasks)
+    data = ordered(tabulate(name, records), models, tasks)
     content = (module.__doc__ or "").partition("\n")[0]
     with figure_style(font):
         return [path for sheet in module.draw(data, inches) for path in save(sheet, content, folder, name, pdf)]
 
 
-def _ordered(data: pd.DataFrame, models: Sequence[str], tasks: Sequence[str]) -> pd.DataFrame:
+def ordered(data: pd.DataFrame, models: Sequence[str], tasks: Sequence[str]) -> pd.DataFrame:
     """Return the data of a figure with models and tasks as categories in their order."""
     import pandas as pd
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.config.task_groups import board_of
 from lra_bench.tables import columns as registry
+from lra_bench.tables.averages import FIVE
 from lra_bench.tables.cell import Cell, scored, word
 from lra_bench.tables.column import Row as Data
 from lra_bench.tables.column import Shown, shown
 from lra_bench.tables.formatting import rows_of
-from lra_bench.tables.overview import task_columns
+from lra_bench.tables.overview import of_each_task, over_tasks, task_columns
 from lra_bench.tables.runs import SECTIONS
 from lra_bench.tables.sections import (
     comparison_remark,
     floor_remark,
     long_context,
     repeats_remark,
-    rows_with,
-    task_groups,
     wide_context,
 )
 
@@ -55,6 +56,51 @@ def wide_tables(frame: pd.DataFrame, places: Places) -> Iterator[Table]:
         title = "All tasks" if len(groups) == 1 else f"Tasks measured with the same systems: {', '.join(labels)}"
         suffix = f"-{number}" if number else ""
         yield Table(f"{rows[0]['protocol']}-all{suffix}", title, "", without_empty(columns, bodies), bodies)
+
+
+def task_groups(rows: Sequence[Data], labels: Iterable[str]) -> list[list[str]]:
+    """Group the labels of tasks on which the same variants were measured, in the order of the labels.
+
+    Tasks of a group with a board of its own (``board_of``) are not grouped with others. Only measured rows of an
+    unmodified protocol count, unless there is none.
+    """
+    measured = [row for row in rows if row["kind"] == "measured"]
+    measured = [row for row in measured if row["section"] == "ranked"] or measured or list(rows)
+    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
+    for label in labels:
+        known = (
+            f"{row['variant']} {row['modified']}"
+            for row in measured
+            if row[f"score_{label}"] is not None or row[f"status_{label}"]
+        )
+        if own := frozenset(known):
+            groups.setdefault((board_of(label.split()[0]), own), []).append(label)
+    return list(groups.values())
+
+
+def rows_with(rows: Sequence[Data], labels: Sequence[str]) -> list[Data]:
+    """Return the rows that have a score or status on a task of ``labels``, with values of these tasks only.
+
+    Measured rows are sorted by the number of scores and the mean skill on these tasks. ``avg5`` and ``avg6_fail50`` are
+    kept only if all of their tasks are among ``labels``.
+    """
+    every = [name.removeprefix("score_") for name in (rows[0] if rows else ()) if name.startswith("score_")]
+    left_out = {column.named(label) for label in every if label not in labels for column in of_each_task()}
+    incomplete = [name for name in (rows[0] if rows else ()) if name.startswith("avg") and not set(FIVE) <= set(labels)]
+    chosen = []
+    for row in rows:
+        known = [label for label in labels if row[f"score_{label}"] is not None or row[f"status_{label}"]]
+        if not known:
+            continue
+        own = {name: value for name, value in row.items() if name not in left_out} | dict.fromkeys(incomplete)
+        chosen.append(own | over_tasks(row, known))
+
+    def order(row: Data) -> tuple[float, ...]:
+        scored = sum(row[f"score_{label}"] is not None for label in labels)
+        return -scored, math.inf if row["mean_skill"] is None else -row["mean_skill"]
+
+    measured = sorted((row for row in chosen if row["kind"] == "measured"), key=order)
+    return [*measured, *(row for row in chosen if row["kind"] != "measured")]
 
 
 def task_table(frame: pd.DataFrame, label: str, floors: Sequence[Data], places: Places, number: int) -> Table:

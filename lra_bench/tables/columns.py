@@ -329,6 +329,27 @@ def _of_task(name: str, **changes: Any) -> Column:
     )
 
 
+def _over_tasks(name: str, tasks: Callable[..., Any], help: str, display: Display = Display()) -> Column:  # noqa: B008
+    """Return a column of ``LONG`` as one that a wide table combines over its tasks."""
+    found = _as_in_long(name)
+    help = f"{found.help}; {help}"
+    return replace(found, help=help, source="", run=None, seeds="first", tasks=tasks, display=display)
+
+
+def _average(name: str, help: str) -> tuple[Column, ...]:
+    """Return the columns of an average over tasks, with its interval and the number of seeds."""
+    display = Display(
+        name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
+    )
+    end = f"end of the 95 % confidence interval of {name} over seeds"
+    seeds = f"number of seeds of {name}, if all its tasks have the same seeds"
+    return (
+        Column(name=name, help=help, dtype="float64", display=display),
+        *columns({f"{name}_low": f"lower {end}", f"{name}_high": f"upper {end}"}, dtype="float64"),
+        Column(name=f"{name}_seeds", help=seeds, dtype="Int64"),
+    )
+
+
 WIDE = (
     *map(_as_in_long, ("protocol", "section")),
     Column(name="kind", help="measured, or floor (a baseline without a model)"),
@@ -397,84 +418,32 @@ WIDE = (
     ),
     *map(_of_task, ("relative_speed", "spread_of_relative_speed", "relative_memory", "profile_time_exponent")),
     *map(_of_task, ("profile_length", "profile_kernel")),
-    *(
-        column
-        for name, help in (
-            ("avg5", "mean accuracy over listops, text, retrieval, image and pathfinder, if all five were run"),
-            (
-                "avg6_fail50",
-                "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds "
-                "diverged or ran out of memory or time",
-            ),
-        )
-        for column in (
-            Column(
-                name=name,
-                help=help,
-                dtype="float64",
-                display=Display(
-                    name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
-                ),
-            ),
-            Column(
-                name=f"{name}_low",
-                help=f"lower end of the 95 % confidence interval of {name} over seeds",
-                dtype="float64",
-            ),
-            Column(
-                name=f"{name}_high",
-                help=f"upper end of the 95 % confidence interval of {name} over seeds",
-                dtype="float64",
-            ),
-            Column(
-                name=f"{name}_seeds",
-                help=f"number of seeds of {name}, if all its tasks have the same seeds",
-                dtype="Int64",
-            ),
-        )
+    *_average("avg5", "mean accuracy over listops, text, retrieval, image and pathfinder, if all five were run"),
+    *_average(
+        "avg6_fail50",
+        "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds diverged or "
+        "ran out of memory or time",
     ),
-    Column(
-        name="relative_speed",
-        help="speed of a training step divided by the Transformer's, from one profile in which both were timed "
-        "alternately, geometric mean over the profiled tasks; ~ marks a spread above 5 %; empty without a "
-        "profile",
-        tasks=geometric_mean,
-        dtype="float64",
-        display=Display("relative speed {at}", cell=cells.relative_speed, machine=True),
+    _over_tasks(
+        "relative_speed",
+        geometric_mean,
+        "geometric mean over the profiled tasks; ~ marks a spread above 5 %",
+        Display("relative speed {at}", cell=cells.relative_speed, machine=True),
     ),
-    Column(
-        name="spread_of_relative_speed",
-        help="half of the width of the 95 % interval of the relative speed, divided by it; the largest over tasks",
-        tasks=largest,
-        dtype="float64",
+    _over_tasks("spread_of_relative_speed", largest, "the largest over tasks"),
+    _over_tasks(
+        "relative_memory",
+        geometric_mean,
+        "geometric mean over the profiled tasks",
+        Display("relative memory {at}", "times", first="ascending", machine=True),
     ),
-    Column(
-        name="relative_memory",
-        help="peak memory of a training step divided by the Transformer's, from the same profile, geometric mean "
-        "over the profiled tasks",
-        tasks=geometric_mean,
-        dtype="float64",
-        display=Display("relative memory {at}", "times", first="ascending", machine=True),
-    ),
-    Column(
-        name="profile_length",
-        help="sequence length in tokens of relative_speed and relative_memory, if it is the same for all tasks",
-        tasks=shared,
-        dtype="Int64",
-    ),
-    Column(
-        name="profile_kernel",
-        help="attention kernel of the Transformer that relative_speed and relative_memory refer to, if it is the "
-        "same for all tasks",
-        tasks=shared,
-    ),
-    Column(
-        name="profile_time_exponent",
-        help="growth exponent a of the time of a training step, time ~ length^a, from the same profile, mean over "
-        "the profiled tasks",
-        tasks=mean,
-        dtype="float64",
-        display=Display("time exponent", "exponent", first="ascending", machine=True),
+    _over_tasks("profile_length", shared, "empty if tasks differ"),
+    _over_tasks("profile_kernel", shared, "empty if tasks differ"),
+    _over_tasks(
+        "profile_time_exponent",
+        mean,
+        "mean over the profiled tasks",
+        Display("time exponent", "exponent", first="ascending", machine=True),
     ),
     Column(
         name=f"retention_{RETENTION}",

@@ -17,8 +17,7 @@ from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.safe_text import without_formulas
 from lra_bench.statistics.paired import MIN_SEEDS
 
-from .bibliography import FILE as BIBLIOGRAPHY
-from .bibliography import Paper, bibliography
+from .bibliography import FILE, Paper, bibliography
 from .formatting import AT_FLOOR, OWN, Section, readable, rows_of, score
 from .latex import comment, latex, ranked
 from .layouts import find_layout
@@ -158,7 +157,7 @@ def write_latex(
     }
     keys = {model: paper.key for model, paper in papers.items()}
     texts = {f"{name}.tex": render(rows, "latex", None, "wide", (), if_empty, keys) for name, rows in tables.items()}
-    return write_files({**texts, **({BIBLIOGRAPHY: bibliography(papers.values())} if papers else {})}, folder)
+    return write_files({**texts, **({FILE: bibliography(papers.values())} if papers else {})}, folder)
 
 
 def write_files(files: Mapping[str, str | pd.DataFrame], folder: Path) -> list[Path]:

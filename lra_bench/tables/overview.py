@@ -122,16 +122,14 @@ def _track(
     entries = board.assign(column=task_labels(board))
     entries["skill"] = entries["skill"].mask(not_learned(entries, ["column"]))
     rows = rows_of(entries)
-    entries = entries.assign(
-        status=pd.Series([badges(row) for row in rows], entries.index, dtype=object),
-        parameters=entries["parameters_body_active"],
-        **{f"retention_{RETENTION}": [_retention(row) for row in rows]},
-    )
+    entries["status"] = pd.Series([badges(row) for row in rows], entries.index, dtype=object)
+    entries["parameters"] = entries["parameters_body_active"]
+    entries[f"retention_{RETENTION}"] = [_retention(row) for row in rows]
     names = [column.name.removesuffix("_<task>") for column in of_each_task()]
     cells = entries.drop_duplicates([*ONE_ROW, "column"], keep="last").pivot(
         index=ONE_ROW, columns="column", values=names
     )
-    cells.columns = [f"{name}_{label}" for name, label in cells.columns]
+    cells.columns = [f"{name}_{label}" for name, label in cells.columns.to_list()]
     first = entries.drop_duplicates(ONE_ROW)[[*ONE_ROW, "model", "label", "reference"]]
     members: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows_of(entries):

@@ -38,7 +38,7 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
         ]
         cells = without_empty(rows, ("model",))
         left = frozenset(("model", "flags"))
-        yield Section(heading, cells, remark=_legend(rows), first_cost="flags", left=left)
+        yield Section(heading, cells, remark=_legend(rows), left=left)
 
 
 def _legend(rows: Sequence[Mapping[str, str]]) -> str:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.build import suggest
-from lra_bench.config.task_groups import board_of
 from lra_bench.contracts import UserError
 from lra_bench.measurement import Column
-from lra_bench.records.schema import Record
 
 from . import columns as registry
-from .averages import FIVE
 from .column import Context, Row, shown
 from .formatting import (
     AT_FLOOR,
@@ -29,7 +25,7 @@ from .formatting import (
     without_empty,
 )
 from .over_tasks import mean
-from .overview import of_each_task, over_tasks, task_columns
+from .overview import task_columns
 from .table import RANKED_TOGETHER
 
 if TYPE_CHECKING:
@@ -93,12 +89,10 @@ def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
             rows += [_strongest_floor(rows, parts["<task>"])] if section == "ranked" else []
             columns = [column for column in columns if column.name != "reference"]
         found = _section(title, columns, rows, [context] * len(rows), parts, ("variant",), "", short)
-        costs = ("relative", "time", "skill kept")
-        first_cost = next((str(name) for name in found.table.columns if str(name).startswith(costs)), "parameters")
-        yield replace(found, first_cost=first_cost, optional=short)
+        yield replace(found, optional=short)
 
 
-def _strongest_floor(rows: Sequence[Row], tasks: Iterable[str]) -> Row:
+def _strongest_floor(rows: Sequence[Row], tasks: Iterable[str]) -> dict[str, Any]:
     """Return the row of the strongest floor of each task, as shown next to ``rows``."""
     floors = {f"score_{task}": mean({str(at): row[f"floor_{task}"] for at, row in enumerate(rows)}) for task in tasks}
     return {**dict.fromkeys(rows[0]), "variant": "strongest floor", "kind": "measured", **floors}
@@ -114,51 +108,6 @@ def named_row(row: Row, rows: Sequence[Row]) -> str:
     """Return the name of a row, with ``OWN`` if it is the user's and others are of reference boards."""
     own = row["model"] is not None and not row["reference"] and any(each["reference"] for each in rows)
     return f"{OWN if own else ''}{row['variant']}"
-
-
-def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
-    """Group the labels of tasks on which the same variants were measured, in the order of the labels.
-
-    Tasks of a group with a board of its own (``board_of``) are not grouped with others. Only measured rows of an
-    unmodified protocol count, unless there is none.
-    """
-    measured = [row for row in rows if row["kind"] == "measured"]
-    measured = [row for row in measured if row["section"] == "ranked"] or measured or list(rows)
-    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
-    for label in labels:
-        known = (
-            f"{row['variant']} {row['modified']}"
-            for row in measured
-            if row[f"score_{label}"] is not None or row[f"status_{label}"]
-        )
-        if own := frozenset(known):
-            groups.setdefault((board_of(label.split()[0]), own), []).append(label)
-    return list(groups.values())
-
-
-def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    """Return the rows that have a score or status on a task of ``labels``, with values of these tasks only.
-
-    Measured rows are sorted by the number of scores and the mean skill on these tasks. ``avg5`` and ``avg6_fail50`` are
-    kept only if all of their tasks are among ``labels``.
-    """
-    every = [name.removeprefix("score_") for name in (rows[0] if rows else ()) if name.startswith("score_")]
-    left_out = {column.named(label) for label in every if label not in labels for column in of_each_task()}
-    incomplete = [name for name in (rows[0] if rows else ()) if name.startswith("avg") and not set(FIVE) <= set(labels)]
-    chosen = []
-    for row in rows:
-        known = [label for label in labels if row[f"score_{label}"] is not None or row[f"status_{label}"]]
-        if not known:
-            continue
-        own = {name: value for name, value in row.items() if name not in left_out} | dict.fromkeys(incomplete)
-        chosen.append(own | over_tasks(row, known))
-
-    def order(row: Row) -> tuple[float, ...]:
-        scored = sum(row[f"score_{label}"] is not None for label in labels)
-        return -scored, math.inf if row["mean_skill"] is None else -row["mean_skill"]
-
-    measured = sorted((row for row in chosen if row["kind"] == "measured"), key=order)
-    return [*measured, *(row for row in chosen if row["kind"] != "measured")]
 
 
 def long_context(rows: Sequence[Row], units: bool = True) -> tuple[Context, Parts]:
@@ -261,28 +210,6 @@ def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Sec
             )
             found.append(replace(section, table=section.table[names], best=best, at_floor=at_floor))
     return found
-
-
-def check_columns(wanted: Sequence[str], records: Sequence[Record], layout: str) -> None:
-    """Raise ``UserError`` if a wanted column has a word that no heading of ``long`` or ``wide`` has for the records.
-
-    ``with_columns`` checks the whole headings, but only after the data of the table has been computed.
-    """
-    columns = {
-        "long": (registry.long(), registry.view(registry.LONG_TEXT)),
-        "wide": (registry.WIDE, registry.WIDE_TEXT),
-    }.get(layout)
-    if columns is None or not records:
-        return
-    headings = [column.display.heading for column in registry.pick(*columns)]
-    floors = (readable(floor[0]) for record in records if (floor := record.best_floor()))
-    own = {*floors, *(record.key.task for record in records), *(record.variant_name for record in records)}
-    words = set(" ".join([*headings, *own, "floor at tokens"]).split())
-    for name in wanted:
-        if any(word not in words and not any(map(str.isdigit, word)) for word in name.split()):
-            raise UserError(
-                f"--columns {name}: unknown column{suggest(name, {each for each in headings if '{' not in each})}"
-            )
 
 
 def _named(wanted: str, headings: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -674,6 +675,14 @@ def test_invalid_arguments_raise_user_errors(tmp_path: Path) -> None:
         draw("rank", records(), tmp_path)
     with pytest.raises(UserError, match=r"--width three: .*one, two"):
         draw("ranks", records(), tmp_path, width="three")
+    with pytest.raises(UserError, match=r"--font times: .*sans-serif, serif"):
+        draw("ranks", records(), tmp_path, font="times")
+
+
+def test_the_font_of_all_text_can_be_serif(tmp_path: Path) -> None:
+    for font, name in (("serif", b"DejaVuSerif"), ("sans-serif", b"DejaVuSans")):
+        pdf = draw("heat_map", records(), tmp_path / font, font=font)[0].read_bytes()
+        assert set(re.findall(rb"/BaseFont /(?:\w+[+])?(\w+)", pdf)) == {name}
 
 
 @pytest.mark.one_in(5)
