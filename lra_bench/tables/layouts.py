@@ -84,8 +84,9 @@ LAYOUTS = {
         ("protocol", "section", "kind"),
         "leaderboard_wide",
         "Leaderboard, one table per protocol",
-        "One table per group of tasks on which the same variants were measured; rows are sorted by mean skill, the "
-        "score normalised so that the strongest floor is 0 and a perfect score is 1. Scores are in percent or bits "
+        "One table of systems and tasks per protocol; empty cells were not measured. Rows are sorted by the number of "
+        "tasks and by mean skill, the score normalised so that the strongest floor is 0 and a perfect score is 1. "
+        "Scores are in percent or bits "
         "per character: with one seed, or with five or more seeds, ± the wider half of their 95 % confidence "
         "interval and the number of seeds; otherwise the scores of the seeds. ° marks rows in which no seed exceeds "
         "the floor (baseline without a model). Bold: the best of at least three seeds that exceed the floor, and "

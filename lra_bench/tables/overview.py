@@ -129,7 +129,7 @@ def _track(
     cells = entries.drop_duplicates([*ONE_ROW, "column"], keep="last").pivot(
         index=ONE_ROW, columns="column", values=names
     )
-    cells.columns = [f"{name}_{label}" for name, label in cells.columns.to_list()]
+    cells.columns = ["_".join(pair) for pair in cells.columns]
     first = entries.drop_duplicates(ONE_ROW)[[*ONE_ROW, "model", "label", "reference"]]
     members: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows_of(entries):

@@ -24,7 +24,7 @@ from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.tables import export
-from lra_bench.tables.badges import badges, badges_of_all
+from lra_bench.tables.badges import Badges, badges, badges_of_all
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.published import FLAGS
 from lra_bench.tables.published_table import MARKS
@@ -340,7 +340,7 @@ def test_badges_have_explanations() -> None:
     assert ended[4].help.startswith("the mechanism restricts no row of at most 64 tokens")
     alone = {"statuses": {"interrupted": 1}, "train_limit": None, "inference_limit": None}
     assert badges(alone)[0].tone == "open"
-    merged = badges_of_all({"listops": ended[2:4], "text": ended[2:3], "image": None})
+    merged = badges_of_all({"listops": Badges(ended[2:4]), "text": Badges(ended[2:3]), "image": None})
     assert str(merged) == "oom@8k (listops, text), no 4x (listops)"
     assert merged[0].help.endswith(": listops, text")
 
