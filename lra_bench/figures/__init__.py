@@ -53,7 +53,7 @@ def figure(name: str) -> FigureModule:
         raise UserError(f"plot {name}: unknown figure{suggest(name, set(known))}")
     found = known[name]
     if isinstance(found, tuple):
-        from .score_figure import ScoreFigure
+        from .scatter import ScoreFigure
 
         return ScoreFigure(*found)
     return cast(FigureModule, importlib.import_module(found)) if isinstance(found, str) else found

@@ -19,7 +19,7 @@ from lra_bench.tables.runs import Run
 from lra_bench.tables.seeds import over_seeds
 
 from .curves import Curves, limits
-from .legend import DOT, draw_floor, ended, floor_entry, floor_line, floor_notes, score_bars
+from .legend import DOT, draw_floor, ended, floor_line
 from .palette import GREY
 from .variants import IDENTITY, PANEL, SHEET, panel_title, placed, score_extent, units
 
@@ -147,7 +147,6 @@ def _times(ratio: float) -> str:
 KIND = Curves(
     panel=LENGTHENED, x="ratio", y="score", bars=True, aside=0.06, title=length_title,
     decorate=_decorate,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
-    notes=floor_notes, name=_name,
+    name=_name,
 )  # fmt: skip
 draw = KIND.draw

@@ -14,9 +14,9 @@ from lra_bench.measurements.lengths import ratio_name
 from lra_bench.records.schema import Record
 
 from .curves import Curves, limits
-from .legend import Entry, draw_floor, floor_entry, floor_notes, seed_band
+from .legend import Entry, draw_floor, floor_entry, seed_band
 from .palette import GREY
-from .ticks import lengths_below
+from .style import lengths_below
 from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, units
 
 if TYPE_CHECKING:
@@ -84,6 +84,6 @@ TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 KIND = Curves(
     panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character",
     bars=False, title=_title, decorate=_decorate, lines=("ratio", "context"), columns=2,
-    legend=_legend, notes=floor_notes,
+    legend=_legend,
 )  # fmt: skip
 draw = KIND.draw

@@ -13,8 +13,7 @@ from lra_bench.records.schema import Record
 from lra_bench.tables.seeds import over_seeds
 
 from .scatter import Cost, exclusions_by_cost
-from .style import SMALL
-from .ticks import length_name
+from .style import SMALL, length_name
 from .variants import IDENTITY, PANEL, SHEET, scores
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from lra_bench.records.schema import Record
 
 from .curves import Curves, limits
-from .legend import draw_floor, floor_entry, floor_notes, seed_band
-from .style import SMALL
-from .ticks import logarithmic
+from .legend import draw_floor, floor_entry, seed_band
+from .style import SMALL, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, panel_title, placed, units
 
 if TYPE_CHECKING:
@@ -72,6 +71,6 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 KIND = Curves(
     panel=[*PANEL, "quantity"], x="drawn_length", y="value", bars=False, title=_title,
     decorate=_decorate, columns=2,
-    legend=lambda rows: [*floor_entry(rows), *seed_band(rows)], notes=floor_notes,
+    legend=lambda rows: [*floor_entry(rows), *seed_band(rows)],
 )  # fmt: skip
 draw = KIND.draw

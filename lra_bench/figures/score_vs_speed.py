@@ -16,8 +16,7 @@ from lra_bench.tables.runs import Run, runs_of
 from lra_bench.tables.seeds import over_seeds
 
 from .scatter import Cost, exclusions_by_cost
-from .style import SMALL
-from .ticks import length_name, logarithmic
+from .style import SMALL, length_name, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, scores
 
 if TYPE_CHECKING:

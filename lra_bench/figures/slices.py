@@ -18,7 +18,7 @@ from lra_bench.tables.runs import Run
 from lra_bench.tables.seeds import known, over_seeds
 
 from .curves import Curves, limits
-from .legend import floor_entry, floor_line, floor_notes, score_bars
+from .legend import floor_line
 from .style import SMALL, TINY, text_inches
 from .variants import IDENTITY, PANEL, SHEET, panel_title, placed, score_extent, units
 
@@ -131,6 +131,6 @@ def label_slices(ax: Axes, names: Sequence[str]) -> None:
 KIND = Curves(
     panel=[*PANEL, "slicing"], x="place", y="score", bars=True, aside=0.3, linear=True,
     title=_title, decorate=decorate, columns=2,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes, joined=are_numbers,
+    joined=are_numbers,
 )  # fmt: skip
 draw = KIND.draw

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.config.task_groups import board_of
 from lra_bench.tables import columns as registry
-from lra_bench.tables.averages import FIVE
 from lra_bench.tables.cell import Cell, scored, word
 from lra_bench.tables.column import Row as Data
 from lra_bench.tables.column import Shown, shown
 from lra_bench.tables.formatting import rows_of
+from lra_bench.tables.over_tasks import FIVE
 from lra_bench.tables.overview import of_each_task, over_tasks, task_columns
 from lra_bench.tables.runs import SECTIONS
 from lra_bench.tables.sections import (

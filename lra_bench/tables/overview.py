@@ -14,10 +14,10 @@ from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
-from .averages import FIVE, PATH_X, averages
 from .badges import RETENTION, all_ended, badges
 from .column import in_order
 from .formatting import rows_of
+from .over_tasks import FIVE, PATH_X, averages
 from .runs import SECTIONS
 from .table import leaderboard, not_learned, runs, with_types
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
 
-from .averages import PATH_X, averages
+from .over_tasks import PATH_X, averages
 
 if TYPE_CHECKING:
     import pandas as pd

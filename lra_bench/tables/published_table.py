@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .averages import FIVE, PATH_X
 from .formatting import Section, without_empty
+from .over_tasks import FIVE, PATH_X
 from .published import AVERAGES, FLAGS, ONE_ROW, cite, recomputed_averages
 
 if TYPE_CHECKING:

@@ -23,7 +23,6 @@ from lra_bench.figures.place import place
 from lra_bench.tables.claims import key_of, rankings, tie_letters
 from lra_bench.tables.seeds import over_seeds
 from lra_bench.tables.table import leaderboard
-from tests.support.record_factory import make_record
 from tests.tables.test_claims import simulated
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -116,6 +115,8 @@ def test_ties_are_those_of_the_claims(tmp_path: Path) -> None:
             common = set(own) & set(letters.get(key_of(other), ""))
             assert bool(common) == bool(set(shown[record.key.model]) & set(shown[other.key.model]))
     assert set("".join(shown.values()))
+    tags = [text.get_text() for page in sheet.pages for ax in page.axes for text in ax.texts if text.get_gid() == "tie"]
+    assert tags == list(sheet.data["ties"])
 
 
 @pytest.mark.slow
@@ -126,22 +127,6 @@ def test_bold_scores_of_the_heat_map_are_those_of_the_table(tmp_path: Path) -> N
         expected = set(table.loc[table["best"], "variant"])
         data = heat_map.table(made)
         assert set(data.loc[data["best"] == True, "variant"]) == expected  # noqa: E712
-
-
-def test_a_custom_rule_for_ties() -> None:
-    made = [make_record(model, task) for model in ("local", "performer", "linear") for task in ("text", "image")]
-    received: list[list[str]] = []
-
-    def ties(rows: pd.DataFrame) -> list[list[str]]:
-        received.append(list(rows["label"]))
-        assert rows["score"].is_monotonic_decreasing and rows["rank"].isna().all()  # one seed
-        return [list(rows["label"][:2]), list(rows["label"][1:])]
-
-    [sheet] = ranks.draw(ranks.table(made), style.PAGE_INCHES, ties=ties)
-    assert len(received) == 2 and received[1] == ["Local", "Performer", "Linear"]
-    assert list(sheet.data["ties"])[:3] == ["a", "ab", "b"]
-    tags = [text.get_text() for page in sheet.pages for ax in page.axes for text in ax.texts if text.get_gid() == "tie"]
-    assert tags == ["a", "ab", "b"] * 2
 
 
 def test_columns_of_several_seeds_are_combined_as_declared() -> None:
