@@ -140,7 +140,7 @@ def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
         printed = {f"printed_{name}": 100 * valid.get(name, math.nan) for name in percent}
         misprint = has_flag(group[group["task"].isin(AVERAGES)], "misprint").any()
         found.append({**dict(zip(ONE_ROW, key, strict=True)), **percent, **printed, "misprint": bool(misprint)})
-    return pd.DataFrame(found)
+    return pd.DataFrame(found, columns=None if found else ONE_ROW)
 
 
 def has_flag(frame: pd.DataFrame, flag: str) -> pd.Series:

@@ -65,7 +65,8 @@ def over_seeds(points: pd.DataFrame, by: Sequence[str], rules: Mapping[str, Rule
     chosen |= {name: rule for name, rule in (rules or {}).items() if name in own}
     values = {str(name): frame[name].tolist() for name in frame}
     groups = frame.groupby(list(by), dropna=False).indices.values()
-    rows = pd.DataFrame([_row(values, by, chosen, [int(place) for place in places]) for places in groups])
+    found = [_row(values, by, chosen, [int(place) for place in places]) for places in groups]
+    rows = pd.DataFrame(found, columns=None if found else [*by, *chosen, *SUMMARY, "seeds", "seed_scores", "interval"])
     means = [name for name in numeric if chosen[name] == "mean"]
     return rows.astype(dict.fromkeys((*means, "low", "high"), "float64"))
 
