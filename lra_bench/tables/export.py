@@ -96,7 +96,8 @@ def render(
     check_format(format)
     if format == "latex":
         check_latex(layout)
-        return latex(frame, keys) if any(ranked(frame)) else comment(f"{if_empty}.")
+        nothing = f"{if_empty}." if frame.empty else "All rows are of modified protocols, which are not ranked."
+        return latex(frame, keys) if any(ranked(frame)) else comment(nothing)
     if format not in READ:
         return _data(frame, format)
     kind = find_layout(layout)

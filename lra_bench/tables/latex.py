@@ -22,8 +22,10 @@ HEAD = r"""% Preamble: \usepackage{booktabs,siunitx}
 % Bibliography: \bibliography{systems}, from lra-bench cite"""
 COLUMN, PAGE = 200.0, 345.0
 """Widths in points of a column and of the text of the class ``article``."""
-POINTS, GAP = 4.4, 6.0
+POINTS, GAP = 4.1, 6.0
 """Width of a character, and of the space between columns, in points."""
+LINES, HEADING = 46, 5
+"""Number of lines of a page, and of those around the systems of a tabular; longer tables are continued."""
 SIGNS = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -71,6 +73,8 @@ def comment(sentence: str) -> str:
 def latex(frame: pd.DataFrame, keys: Mapping[str, str]) -> str:
     r"""Return one ``table`` for each protocol with ranked rows, from the data of the layout ``wide``.
 
+    It is continued in further ones if it is longer than a page.
+
     Args:
         frame: The rows and task columns, in the order of the table.
         keys: Keys for ``\cite`` by name of the model.
@@ -97,18 +101,33 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
     widths = {task: GAP + POINTS * max(6, *map(len, name.split(" "))) for task, name in short_labels(tasks).items()}
     one_column = room + sum(widths.values()) <= COLUMN
     entries = [escape(name) + _cite(keys.get(row["model"])) for name, row in zip(names, rows, strict=True)]
-    blocks = _blocks(widths, (COLUMN if one_column else PAGE) - room)
+    floats: list[list[str]] = []
+    lines = LINES
+    for block in _blocks(widths, (COLUMN if one_column else PAGE) - room):
+        own = [at for at, row in enumerate(rows) if any(_cell(row, task) for task in block)]
+        for start in range(0, len(own), LINES):
+            shown = own[start : start + LINES]
+            if lines + len(shown) + HEADING > LINES:
+                floats.append([])
+                lines = 0
+            floats[-1].append(_tabular([rows[at] for at in shown], [entries[at] for at in shown], block))
+            lines += len(shown) + HEADING
+    label = rf"\label{{tab:lra-bench-{re.sub(r'[^a-z0-9]+', '-', protocol.lower())}}}"
+    captions = [escape(_caption(rows, tasks, protocol)) + f"}}\n{label[:-1]}"]
+    captions += [f"Protocol {escape(protocol)} of lra-bench, continued."] * (len(floats) - 1)
     environment = "table" if one_column else "table*"
-    return "\n".join(
-        [
-            rf"\begin{{{environment}}}",
-            r"\centering",
-            rf"\caption{{{escape(_caption(rows, tasks, protocol))}}}",
-            rf"\label{{tab:lra-bench-{re.sub(r'[^a-z0-9]+', '-', protocol.lower())}}}",
-            rf"\smallskip\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}\sisetup{{detect-weight=true}}",
-            "\n\\par\\medskip\n".join(_tabular(rows, entries, block) for block in blocks),
-            rf"\end{{{environment}}}",
-        ]
+    return "\n\n".join(
+        "\n".join(
+            [
+                rf"\begin{{{environment}}}",
+                r"\centering",
+                rf"\caption{{{caption}}}",
+                rf"\smallskip\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}\sisetup{{detect-weight=true}}",
+                "\n\\par\\medskip\n".join(tabulars),
+                rf"\end{{{environment}}}",
+            ]
+        )
+        for caption, tabulars in zip(captions, floats, strict=True)
     )
 
 

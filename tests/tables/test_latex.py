@@ -196,6 +196,8 @@ def test_an_empty_table_is_a_comment_in_the_signs_of_its_format() -> None:
     empty = LAYOUTS["wide"].make([])
     sentence = f"{export.NO_RECORDS}."
     assert export.render(empty, "latex", layout="wide") == f"% {sentence}\n"
+    modified = LAYOUTS["wide"].make([make_record(protocol_modified=["train.steps"])])
+    assert export.render(modified, "latex", layout="wide").startswith("% All rows are of modified protocols")
     assert export.render(empty, "markdown", layout="wide") == f"<!-- {sentence} -->\n"
     assert export.render(empty, "terminal", layout="wide") == f"{sentence}\n"
 
