@@ -65,16 +65,16 @@ def draw_stored(
         none = f"--results {root}: contains no records to draw; run lra-bench bench first"
         raise UserError(explain_hidden(loaded, tasks, protocol) or none)
     folder = output or root / "figures"
-    if not (protocol or everything):
-        records, hidden = current(records)
-        if hidden:
-            say(hidden)
     options: dict[str, Any] = {
         "width": width,
         "models": names_of(models),
         "tasks": task_order(records, tasks),
         "font": font,
     }
+    if not (protocol or everything):
+        records, hidden = current(records)
+        if hidden:
+            say(hidden)
     if name != ALL:
         yield from draw(name, records, folder, **options)
         return

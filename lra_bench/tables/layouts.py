@@ -41,8 +41,8 @@ class Layout:
     def arranged(self, frame: pd.DataFrame, tasks: Sequence[str] = (), models: Sequence[str] = ()) -> pd.DataFrame:
         """Return the rows of tasks and models in their order, within the rows that are ordered together.
 
-        Published numbers are selected by the label that a source gives the model. Raises ``UserError`` if there is no
-        row of a task or model.
+        Published numbers are selected by the label that a source gives the model. Raises ``UserError`` if there is none
+        of a task or model; records are selected before (``select``).
         """
         import pandas as pd
 
@@ -52,9 +52,10 @@ class Layout:
         for column, names in (("model", models), ("task", tasks)):
             if names and column in frame and len(frame):
                 place = frame[column].str.casefold().map({name.casefold(): at for at, name in enumerate(names)})
-                if missing := [name for at, name in enumerate(names) if not (place == at).any()]:
+                missing = [name for at, name in enumerate(names) if not (place == at).any()]
+                if missing and "source_title" in frame:
                     similar = suggest(missing[0], set(frame[column].dropna()))
-                    raise UserError(f"--{column}s {missing[0]}: no row of that {column}{similar}")
+                    raise UserError(f"--{column}s {missing[0]}: no published number of that {column}{similar}")
                 kept &= place.notna() | frame[column].isna()
                 keys = {**keys, column: place} if column == "model" else {column: place, **keys}
         order = pd.DataFrame(keys)[kept].sort_values([*keys], kind="stable").index

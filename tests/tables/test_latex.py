@@ -130,7 +130,7 @@ def test_published_numbers_are_selected_by_the_labels_of_models() -> None:
     }
     text = export.render(chosen, "markdown", layout="published")
     assert "| Performer" in text and "Linformer" not in text and re.search(r"\| model +\| text +\| listops", text)
-    with pytest.raises(UserError, match="--models performr: no row of that model; did you mean Performer"):
+    with pytest.raises(UserError, match="--models performr: no published number of that model; did you mean Performer"):
         kind.arranged(kind.make([]), [], ["performr"])
 
 
