@@ -258,7 +258,11 @@ def test_a_budget_changes_the_answer_and_hides_rows(visit: Any, board: str) -> N
     assert "outside the budget" not in found["yours"]
     assert names(page) == ["luna", "linear", "mine", "fnet"]
     page.get_by_role("textbox", name="Training TFLOP").fill("0.2k")
-    assert page.locator("#answer .remark").inner_text().startswith("No system within the budget is shown to exceed the floor")
+    assert (
+        page.locator("#answer .remark")
+        .inner_text()
+        .startswith("No system within the budget is shown to exceed the floor")
+    )
     assert "3 systems without training TFLOP" not in page.locator("#answer").inner_text()
     page.get_by_role("textbox", name="State").fill("ten")
     assert page.get_by_role("textbox", name="State").get_attribute("aria-invalid") == "true"
