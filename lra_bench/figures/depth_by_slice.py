@@ -16,7 +16,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, limits
 from .legend import bar
 from .slices import IN_TOKENS, SLICED, are_numbers, label_slices, slice_places
-from .variants import IDENTITY, extent, panel_title, placed
+from .variants import IDENTITY, excluded_unless, extent, panel_title, placed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 RUN = "run lra-bench bench with a model of adaptive depth on a task with slices, such as model=universal task=listops"
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if _slices(record) else "without depths of several slices" for record in records]
+exclusions = excluded_unless(lambda record: _slices(record), "without depths of several slices")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from lra_bench.records.schema import Record
 from . import extrapolation
 from .curves import Curves
 from .extrapolation import LENGTHENED, averaged, length_title, scored_points
-from .variants import IDENTITY, SHEET
+from .variants import IDENTITY, SHEET, excluded_unless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 RUN = "run lra-bench bench or evaluate on a model that has such options (measure.extrapolation_knobs)"
 AS_TRAINED = "as trained"
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    has_knob = [any(knob and point["knob"] for _, knob, point in scored_points(record)) for record in records]
-    return ["" if found else "without a score with an option set for evaluation only" for found in has_knob]
+exclusions = excluded_unless(
+    lambda record: any(knob and point["knob"] for _, knob, point in scored_points(record)),
+    "without a score with an option set for evaluation only",
+)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

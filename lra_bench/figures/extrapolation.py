@@ -21,7 +21,7 @@ from lra_bench.tables.seeds import over_seeds
 from .curves import Curves, limits
 from .legend import DOT, draw_floor, ended, floor_line
 from .palette import GREY
-from .variants import IDENTITY, PANEL, SHEET, panel_title, placed, score_extent, units
+from .variants import IDENTITY, PANEL, SHEET, excluded_unless, panel_title, placed, score_extent, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,11 +36,9 @@ COLUMNS = [
     "status",
 ]  # fmt: skip
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    plain = [any(not knob for _, knob, _ in scored_points(record)) for record in records]
-    return ["" if found else "without a score at other lengths" for found in plain]
+exclusions = excluded_unless(
+    lambda record: any(not knob for _, knob, _ in scored_points(record)), "without a score at other lengths"
+)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

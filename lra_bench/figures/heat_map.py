@@ -16,17 +16,14 @@ from lra_bench.records.schema import Record
 
 from .legend import Entry, words
 from .task_table import Kind, averaged, colour_entries, floor_text, levels_entries, square
-from .variants import IDENTITY, PANEL, SHEET, panel_title, scores, with_claims
+from .variants import IDENTITY, PANEL, SHEET, excluded_unless, panel_title, scores, with_claims
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RUN = "run lra-bench bench"
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if r.status != "ok" or r.score() is not None else "without a score" for r in records]
+exclusions = excluded_unless(lambda record: record.status != "ok" or record.score() is not None, "without a score")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

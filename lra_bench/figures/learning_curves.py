@@ -16,7 +16,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, limits
 from .legend import BLOCK, Entry, floor_entry, floor_line, floor_notes, seed_band
 from .palette import AT_FLOOR, BELOW_FLOOR
-from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, places, units
+from .variants import IDENTITY, PANEL, SHEET, band, excluded_unless, extent, panel_title, placed, places, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 RUN = "run lra-bench bench, which writes learning curves next to each record"
 CELL = [*SHEET, *PANEL, *IDENTITY]
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if "curves" in record.artifacts and record.metric else "without learning curves" for record in records]
+exclusions = excluded_unless(lambda record: "curves" in record.artifacts and record.metric, "without learning curves")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

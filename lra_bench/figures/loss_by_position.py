@@ -17,7 +17,7 @@ from .curves import Curves, limits
 from .legend import Entry, draw_floor, floor_entry, seed_band
 from .palette import GREY
 from .style import lengths_below
-from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, band, excluded_unless, extent, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 RUN = "run lra-bench bench task=enwik8, which evaluates each model at the contexts of measure.extrapolation_ratios"
 BIN = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if _bins(record) else "without a loss by position" for record in records]
+exclusions = excluded_unless(lambda record: _bins(record), "without a loss by position")
 
 
 def _bins(record: Record) -> list[dict[str, object]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.records.schema import Record
 
 from . import slices
+from .variants import excluded_unless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
 
 RUN = "run lra-bench bench with a task that has minimal pairs, such as task=listops or task=recall"
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if record.status == "ok" and record.minimal_pairs else "without minimal pairs" for record in records]
+exclusions = excluded_unless(lambda record: record.status == "ok" and record.minimal_pairs, "without minimal pairs")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from .variants import (
     IDENTITY,
     PANEL,
     SHEET,
+    excluded_unless,
     extent,
     heading,
     looks_of,
@@ -47,10 +48,7 @@ TAG_POINTS = 4.0
 """Distance of letters from the axes."""
 ROWS_PER_PANEL = 55
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if record.score() is not None else "without a score" for record in records]
+exclusions = excluded_unless(lambda record: record.score() is not None, "without a score")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

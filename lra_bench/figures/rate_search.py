@@ -15,7 +15,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, limits
 from .legend import Entry, seed_band
 from .palette import BLACK, GREY
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed
+from .variants import IDENTITY, PANEL, SHEET, excluded_unless, extent, panel_title, placed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,10 +26,7 @@ CELL = [*SHEET, *PANEL, *IDENTITY]
 CHOICE: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
 """Look of the mark of a chosen rate, as keyword arguments of matplotlib."""
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if _has_losses(record.search) else "without a search of the learning rate" for record in records]
+exclusions = excluded_unless(lambda record: _has_losses(record.search), "without a search of the learning rate")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

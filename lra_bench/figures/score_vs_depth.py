@@ -15,7 +15,7 @@ from lra_bench.tables.seeds import over_seeds
 from .curves import Curves, limits
 from .legend import draw_floor
 from .style import SMALL
-from .variants import IDENTITY, PANEL, SHEET, extent, floor_of, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, excluded_unless, extent, floor_of, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,11 +37,9 @@ RULES = {
 }
 """Names of the kinds of budgets in legends."""
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    known = (record.status == "ok" and record.adaptive_depth is not None for record in records)
-    return ["" if found else "without budgets of depth" for found in known]
+exclusions = excluded_unless(
+    lambda record: record.status == "ok" and record.adaptive_depth is not None, "without budgets of depth"
+)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

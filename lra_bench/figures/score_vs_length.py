@@ -15,7 +15,7 @@ from lra_bench.records.schema import Record
 
 from .curves import Curves
 from .extrapolation import averaged, decorate_lengths, scored_points
-from .variants import IDENTITY, PANEL, SHEET, panel_title
+from .variants import IDENTITY, PANEL, SHEET, excluded_unless, panel_title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +25,7 @@ RUN = "run lra-bench bench with two or more lengths, such as task=copy task.leng
 LENGTH_OPTIONS = ("length", "max_length", "window", "context")
 """Task options that set the training length."""
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if _has_training_length(record) else "without a score at the training length" for record in records]
+exclusions = excluded_unless(lambda record: _has_training_length(record), "without a score at the training length")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, limits
 from .legend import draw_floor, floor_entry, seed_band
 from .style import SMALL, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, band, excluded_unless, extent, floor_of, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 RUN = "run lra-bench bench task=enwik8 model=transformer_xl, which tests the lengths of measure.memory_lengths"
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if record.status == "ok" and record.memory else "without scores by memory length" for record in records]
+exclusions = excluded_unless(lambda record: record.status == "ok" and record.memory, "without scores by memory length")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

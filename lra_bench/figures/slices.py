@@ -20,7 +20,7 @@ from lra_bench.tables.seeds import known, over_seeds
 from .curves import Curves, limits
 from .legend import floor_line
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, panel_title, placed, score_extent, units
+from .variants import IDENTITY, PANEL, SHEET, excluded_unless, panel_title, placed, score_extent, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +36,7 @@ COLUMNS = [
 GAP_INCHES = 0.06
 IN_TOKENS = ("length", "distance")
 
-
-def exclusions(records: Sequence[Record]) -> list[str]:
-    """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return ["" if _points(record) else "without several slices" for record in records]
+exclusions = excluded_unless(lambda record: _points(record), "without several slices")
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
@@ -25,6 +25,11 @@ NAMED = 2  # with more modified keys than this, a label contains their number on
 MARK = " (reference)"
 CROWDED = 8
 """Maximum number of variants drawn as distinguishable curves in one panel."""
+
+
+def excluded_unless(drawn: Callable[[Record], object], reason: str) -> Callable[[Sequence[Record]], list[str]]:
+    """Return a function of records: an empty text for each of which ``drawn`` is true, otherwise ``reason``."""
+    return lambda records: ["" if drawn(record) else reason for record in records]
 
 
 def identity(record: Record) -> dict[str, Any]:
