@@ -127,8 +127,8 @@ def attached(planned: Sequence[Planned], results: Path) -> Iterator[None]:
                     _remove(path.parent)
             grid = Grid.new(planned, results)
             stack.callback(grid.remove, results)
-            grid.write(results)
             stack.callback(try_lock(grid.folder(results) / LOCK, "--results").release)
+            grid.write(results)
         yield
 
 

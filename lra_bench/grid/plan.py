@@ -19,7 +19,7 @@ from lra_bench.config.search import protocol_label
 from lra_bench.config.serialization import measured
 from lra_bench.config.sources import edited_modules, source_texts
 from lra_bench.config.validation import before_planning, check_machine
-from lra_bench.contracts import Launcher, Task, TaskSpec, Unwritable, UserError
+from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import EDITED
@@ -97,13 +97,12 @@ CHECKED = ("model.", "position=", "position.", "backbone.")
 
 
 class PlanCache:
-    """Cache of tasks, data fingerprints, refused options, hardware names and launchers of planned cells."""
+    """Cache of task specifications, data fingerprints, refused options and hardware names of planned cells."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _PlannedTask] = {}
         self._slugs: dict[str, str] = {}
         self._refusals: dict[str, str] = {}
-        self._launchers: dict[str, Launcher] = {}
 
     def spec(self, config: CellConfig) -> TaskSpec:
         """Return the specification of the task."""
@@ -136,13 +135,6 @@ class PlanCache:
         if name not in self._refusals:
             self._refusals[name] = _refusal(config, self.spec(config))
         return self._refusals[name]
-
-    def launcher(self, config: CellConfig) -> Launcher:
-        """Return the launcher. Raises ``UserError`` if one of its options is unknown or wrong."""
-        name = json.dumps(config.launcher, sort_keys=True)
-        if name not in self._launchers:
-            self._launchers[name] = build_launcher(config.launcher)
-        return self._launchers[name]
 
     def slug(self, config: CellConfig) -> str:
         """Return the short name of the hardware."""
@@ -193,7 +185,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
     """Check a composed configuration and return its cell, with its key."""
     config, hardware = composed.config, UNRESOLVED
     before_planning(config, composed.overrides, composed.modified, composed.missing)
-    launcher = cache.launcher(config)
+    launcher = build_launcher(config.launcher)
     if here or isinstance(launcher, Local):
         check_machine(config)
         config = launcher.adapted(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from lra_bench.runtime.subprocesses import PARENT, environment
 from .local import log_file
 from .resources import cores_of, with_threads
 
-POLL_SECONDS = 0.5
+POLL_SECONDS, CONNECT_SECONDS = 0.5, 10.0
 MOST_RETRIES = 20
 """Maximum number of times that a cell is run again because its node failed."""
 
@@ -54,6 +55,7 @@ class Ray(Launcher):
         """
         if importlib.util.find_spec("ray") is None:
             raise UserError(f"launcher=ray: needs ray; install it with {install_command('ray')}")
+        _check_answers(self.address or os.environ.get("RAY_ADDRESS", ""))
         import ray
         from ray.exceptions import RayError, TaskCancelledError
 
@@ -97,6 +99,19 @@ class Ray(Launcher):
                     yield Outcome(job, code)
             if signals:
                 raise KeyboardInterrupt
+
+
+def _check_answers(address: str) -> None:
+    """Raise ``UserError`` if nothing answers at an address ``HOST:PORT``, for which Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"launcher.address={address}: no Ray cluster answers ({error.strerror or error}); start it with ray start"
+        ) from error
 
 
 def _warn_if_too_large(jobs: Sequence[CellJob], available: Mapping[str, float]) -> None:

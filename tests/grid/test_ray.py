@@ -23,6 +23,13 @@ def test_without_ray_one_sentence_names_the_command_that_installs_it(tmp_path, m
         list(execute(planned, tmp_path))
 
 
+def test_an_address_at_which_nothing_answers_gives_one_sentence(tmp_path, monkeypatch):
+    planned = plan([*TINY, *OPTIONS, "launcher.address=127.0.0.1:1"], tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
+    with pytest.raises(UserError, match=r"^launcher.address=127.0.0.1:1: no Ray cluster answers"):
+        list(execute(planned, tmp_path))
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Iterator[Folder]:
     """Yield a folder whose commands use a cluster of two nodes with one core each."""

@@ -16,16 +16,19 @@ SUBMIT = [
 ]
 
 
-def wait_for_checkpoint(folder: Folder, cell: str) -> None:
-    """Wait until a cell has written a checkpoint."""
-    until = time.monotonic() + 600
-    while not list(folder.cache.glob(f"checkpoints/{cell.replace(UNRESOLVED, '*')}/last.pt")):
+NEEDS_SLURM = pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip())
+
+
+def wait_for_checkpoint(folder: Folder, cell: str, since: float = 0) -> None:
+    """Wait until a cell has written a checkpoint after the time ``since``."""
+    until, pattern = time.monotonic() + 600, f"checkpoints/{cell.replace(UNRESOLVED, '*')}/last.pt"
+    while not any(path.stat().st_mtime > since for path in folder.cache.glob(pattern)):
         assert time.monotonic() < until, cell
         time.sleep(0.05)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip())
+@NEEDS_SLURM
 def test_six_cells_of_which_two_are_requeued(tmp_path):
     with slurm(cpus=2) as variables:
         folder = Folder(tmp_path, **variables)
@@ -64,3 +67,30 @@ def test_six_cells_of_which_two_are_requeued(tmp_path):
         assert [record["attempt"] for record in records].count(2) == 2, "both requeued jobs wrote a record first"
         assert folder.run(*SUBMIT).stderr.count("done") == 6
         assert "0 jobs cancelled" in folder.run("grid", "stop").stdout
+
+
+@pytest.mark.slow
+@NEEDS_SLURM
+def test_running_jobs_are_stopped_with_a_checkpoint_and_submitted_again(tmp_path):
+    with slurm(cpus=2) as variables:
+        folder = Folder(tmp_path, **variables)
+        command = [each for each in SUBMIT if not each.startswith(("seed=", "model="))]
+        command += ["model=local", "seed=0,1", "train.steps=100000"]
+
+        def cells() -> list[dict]:
+            return json.loads(folder.run("grid", "status", "--json").stdout)["cells"]
+
+        for attempt in (1, 2):
+            began = time.time()
+            assert "2 cells submitted" in folder.run(*command).stderr
+            for cell in cells():
+                wait_for_checkpoint(folder, cell["cell"], began)
+            assert [cell["state"] for cell in cells()] == ["running"] * 2
+            assert "2 cells not submitted, because their jobs wait or run" in folder.run(*command).stderr
+            assert "2 jobs cancelled" in folder.run("grid", "stop").stdout
+            until = time.monotonic() + 600
+            while any(cell["live"] for cell in cells()):
+                assert time.monotonic() < until, cells()
+                time.sleep(1)
+            assert [cell["state"] for cell in cells()] == ["interrupted"] * 2
+            assert [record["attempt"] for record in folder.records()] == [attempt] * 2
