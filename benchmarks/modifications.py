@@ -2,9 +2,10 @@
 
 Run from the repository: ``python -m benchmarks.modifications RESULTS [docs/modifications.md]``
 
-RESULTS is a folder with records of ``lra-bench bench grid=modifications``. The table is printed, or replaces the part
-of the document between the two marks. A row has the records with the options of the part of the grid with its title.
-Kendall's tau-b compares the order of the rows, without the baseline; its interval is a bootstrap over rows.
+RESULTS is a folder with records of ``lra-bench bench grid=modifications``. The tables are printed; with a document,
+the second one, of the agreement with the paper, replaces the part of it between the two marks. A row has the records
+with the options of the part of the grid with its title. Kendall's tau-b compares the order of the rows, without the
+baseline; its interval is a bootstrap over rows.
 """
 
 from __future__ import annotations
@@ -119,8 +120,8 @@ def tau(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, 
 
 
 def agreements(theirs: Mapping[str, Mapping[str, float | None]], ours: Mapping[tuple[str, str], Measured]) -> list[str]:
-    """Return one row of a table for each of ``PAIRS``: the columns, the number of rows, tau and its interval."""
-    lines = []
+    """Return a table with one row for each of ``PAIRS``: the columns, the number of rows, tau and its interval."""
+    lines = ["| theirs | ours | rows | Kendall's tau (95 % interval) |", "| --- | --- | --- | --- |"]
     for column, task in PAIRS:
         both = [
             (float(value), ours[row, task].mean)
@@ -151,8 +152,7 @@ def table(theirs: Mapping[str, Mapping[str, float | None]], ours: Mapping[tuple[
         cells += [_parameters(ours.get((row, "listops" if without_bits else "enwik8"))) + " (ListOps)" * without_bits]
         cells += [_score(ours, row, task) for task in ("enwik8", "listops")]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| theirs | ours | rows | Kendall's tau (95 % interval) |", "| --- | --- | --- | --- |"]
-    return "\n".join([*lines, *agreements(theirs, ours)])
+    return "\n".join([*lines, "", *agreements(theirs, ours)])
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -183,13 +183,14 @@ def _score(ours: Mapping[tuple[str, str], Measured], row: str, task: str) -> str
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the tables of a results folder, or write them into a document."""
+    """Print the tables of a results folder, or write the second one into a document."""
     if not 1 <= len(arguments) <= 2:
         sys.exit("usage: python -m benchmarks.modifications RESULTS [docs/modifications.md]")
-    text = table(published(), measured(load_all(Path(arguments[0]))))
+    theirs, ours = published(), measured(load_all(Path(arguments[0])))
     if len(arguments) == 1:
-        print(text)
+        print(table(theirs, ours))
         return
+    text = "\n".join(agreements(theirs, ours))
     document = Path(arguments[1])
     before, _, rest = document.read_text(encoding="utf-8").partition(MARKS[0])
     _, mark, after = rest.partition(MARKS[1])

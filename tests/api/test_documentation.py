@@ -24,9 +24,9 @@ TRAINS = {"Results", "bench", "evaluate", "load_model"}
 
 
 def documented() -> dict[str, str]:
-    """Return the public names in the table of docs/python.md, each with its arguments as written."""
+    """Return the public names in the list of docs/python.md, each with its arguments as written."""
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    return dict(re.findall(r"^\| `(\w+)(?:\(([^`]*)\))?` \| \S", text, re.MULTILINE))
+    return dict(re.findall(r"^- `(\w+)(?:\(([^`]*)\))?`: \S", text, re.MULTILINE))
 
 
 def arguments_of(function: Any) -> str:

@@ -114,7 +114,7 @@ def test_the_table_replaces_the_part_of_the_document_between_its_marks(tmp_path:
     document.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
     modifications.main([str(tmp_path / "results"), str(document)])
     text = document.read_text()
-    assert text.startswith(f"before\n{MARKS[0]}\n\n| modification |") and text.endswith(f"\n\n{MARKS[1]}\nafter\n")
+    assert text.startswith(f"before\n{MARKS[0]}\n\n| theirs |") and text.endswith(f"\n\n{MARKS[1]}\nafter\n")
     assert "old" not in text
     with pytest.raises(SystemExit, match="has no line"):
         document.write_text("no marks")

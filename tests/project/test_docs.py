@@ -180,27 +180,6 @@ def test_the_readme_contains_the_mixer_of_the_guide() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_link_targets_exist(document: Path) -> None:
-    prose = FENCE.sub("", document.read_text())
-    targets = [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if not re.match(r"\w+:", link)]
-    assert [link for link in targets if not (document.parent / link).exists()] == []
-
-
-def anchors(document: Path) -> set[str]:
-    """Return the names by which links refer to the headings of a document."""
-    headings = re.findall("^#+ (.+)$", FENCE.sub("", document.read_text()), re.MULTILINE)
-    texts = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
-    return {re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts}
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_linked_headings_exist(document: Path) -> None:
-    links = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)", document.read_text()) if ":" not in link]
-    targets = [((document.parent / file) if file else document, anchor) for file, _, anchor in links if anchor]
-    assert [(path.name, anchor) for path, anchor in targets if anchor not in anchors(path)] == []
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_named_files_exist(document: Path) -> None:
     named = re.findall(r"`((?:lra_bench|models|tasks|conf|tests|benchmarks|docs)/[\w/.-]+)`", document.read_text())
     assert [name for name in named if not (ROOT / name).exists()] == []
