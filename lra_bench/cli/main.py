@@ -143,8 +143,8 @@ def list_options(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Print everything about this one: docstring, paper, deviations from it; of options, columns and cells, "
-            "those whose names contain it"
+            help="Print everything about this one: docstring, paper, deviations; of options, columns and cells, those "
+            "whose names contain it"
         ),
     ] = None,
     family: Annotated[str | None, typer.Option(help="Only models of this family, such as linear")] = None,
@@ -171,9 +171,7 @@ def list_options(
         from lra_bench.figures import all_figures
 
         texts = {each: (module.__doc__ or "").strip() for each, module in sorted(all_figures().items())}
-        rows = [
-            {"name": each, "description": text if name else text.partition("\n")[0]} for each, text in texts.items()
-        ]
+        rows = [{"name": each, "description": text if name else text.split("\n")[0]} for each, text in texts.items()]
     elif name and kind not in ("cell", "cells"):
         found = details(kind, name, config_dir)
         print_json(found) if as_json else print(shown(found))

@@ -24,7 +24,7 @@ BOARD, HEADING = ROOT / "results" / "reference" / "board2026", "\n## Version 3\n
 
 
 def markdown() -> list[list[str]]:
-    """Return the Markdown tables of the page as lists of lines: what the README leaves out, minimal pairs of ListOps."""
+    """Return the Markdown tables of the page as lists of lines: columns that the README lacks, minimal pairs."""
     heading, line, *rows = wide()
     shown = [0, *(number for number, name in enumerate(heading) if re.match("skill kept|time|parameters", name))]
     systems = [row for row in rows if not row[0].endswith("(floor)")]

@@ -96,15 +96,12 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "reference/commands.md", "\n".join(["# Commands\n", *_commands()])
     yield "reference/options.md", "\n".join(["# Options\n", OPTIONS, *_options(option_list())])
     yield "reference/columns.md", "\n".join(["# Columns\n", *_columns(column_list())])
-    captions = {name: " ".join((module.__doc__ or "").split()) for name, module in sorted(all_figures().items())}
-    yield (
-        "reference/figures.md",
-        "\n".join(["# Figures\n", *(f"## `{each}`\n\n{captions[each]}\n" for each in captions)]),
-    )
+    captions = (f"## `{name}`\n\n{module.__doc__}\n" for name, module in sorted(all_figures().items()))
+    yield "reference/figures.md", "\n".join(["# Figures\n", *captions])
 
 
-OPTIONS = """Every option of a cell can be set on the command line, such as `train.lr=3e-4`. The options of a task, a model or
-a position are the arguments of its class, which `lra-bench list tasks listops` and so on print.
+OPTIONS = """Every option of a cell can be set on the command line, such as `train.lr=3e-4`. The options of a task, a
+model or a position are the arguments of its class, which commands such as `lra-bench list tasks listops` print.
 """
 
 
