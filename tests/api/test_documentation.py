@@ -46,7 +46,7 @@ def test_the_page_and_the_docstring_name_the_arguments_of_the_signature(name: st
     public = getattr(lra_bench, name)
     assert documented()[name] == arguments_of(public)
     text = inspect.getdoc(public)
-    assert text is not None and "Example:\n" in text
+    assert text is not None and "Examples:\n" in text
     if name != "Results":
         arguments = text.partition("Args:\n")[2].partition("\n\n")[0]
         described = re.findall(r"^    (?:\*\*)?(\w+): ", arguments, re.MULTILINE)

@@ -22,7 +22,7 @@ from tests.support.agreements import ROOT
         ("docs/gpu.md", "gpu.md", "[code](https://example.org/a)", "[code](https://example.org/a)"),
         ("docs/gpu.md", "gpu.md", "[backbone](../models/backbone.py)", "backbone (`models/backbone.py`)"),
         ("docs/gpu.md", "gpu.md", "[`models/map.py`](../models/map.py)", "`models/map.py`"),
-        ("models/README.md", "systems/index.md", "[map.py](map.py)", "map.py"),
+        ("docs/gpu.md", "gpu.md", "[all](../models/README.md)", "[all](systems/index.md)"),
     ],
 )
 def test_links_lead_to_pages_of_the_site(source: str, uri: str, text: str, expected: str) -> None:

@@ -59,6 +59,15 @@ OPTIONS: dict[str, Any] = {
 """Classes and functions of options with which any system can be modified."""
 TITLES = {POSITION_FAMILY: "Position encodings", OPTION_FAMILY: "Options of the backbone"}
 """Titles of the pages that are not families of systems."""
+INDEX = """# Systems
+
+Every system, with the paper that defines it. The page of its family states the authors' code, what tests compare it
+with, and its [deviations](../fidelity.md) from paper and code; `lra-bench list models s4d` prints its options, too.
+
+- **causal**: `exact` means that no output depends on later input; `pseudo` that attention weights on later tokens are
+  zero but the choice of keys uses later tokens; such systems are refused for causal tasks.
+- **growth**: exponent of the sequence length N in the time of a step.
+"""
 
 
 @dataclass(frozen=True)
@@ -174,6 +183,16 @@ def title(family: str) -> str:
     return TITLES.get(family, family.replace("_", " ").capitalize())
 
 
+def index() -> str:
+    """Return the page that lists all systems, with links to their sections."""
+    table = "".join(
+        f"| [`{key}`]({capability.family}.md#{key}) | {label} | {_paper(capability.paper, capability.arxiv)} "
+        f"| {'no' if capability.causal == 'none' else capability.causal} | {capability.growth:g} |\n"
+        for key, label, _, capability in systems()
+    )
+    return f"{INDEX}\n| `model=` | system | paper | causal | growth |\n| --- | --- | --- | --- | --- |\n{table}"
+
+
 def page(family: str, found: Sequence[Row]) -> str:
     """Return the page of a family as Markdown, with one section per system."""
     return "\n".join([f"# {title(family)}\n", *map(_section, found)])
@@ -181,8 +200,7 @@ def page(family: str, found: Sequence[Row]) -> str:
 
 def _section(row: Row) -> str:
     """Return the section of a system."""
-    paper = f"[{row.paper}](https://arxiv.org/abs/{row.arxiv})" if row.arxiv else row.paper
-    facts = {"Paper": paper, "Authors' code": _code(row), "Implementation": f"`{row.file}`"}
+    facts = {"Paper": _paper(row.paper, row.arxiv), "Authors' code": _code(row), "Implementation": f"`{row.file}`"}
     if row.family not in TITLES:
         facts["Position"] = f"`{row.position}`" if row.position else "that of the protocol"
     lines = [f"- **{name}**: {text}" for name, text in facts.items()]
@@ -196,6 +214,11 @@ def escaped(text: str) -> str:
     """Return text of a docstring as Markdown, with the items of lists on the fourth column."""
     marked = re.sub(r"``(.+?)``|([*<|])", lambda found: f"`{found[1]}`" if found[1] else f"\\{found[2]}", text)
     return marked.replace("\n  - ", "\n    - ")
+
+
+def _paper(paper: str, arxiv: str | None) -> str:
+    """Return a paper with the link to it."""
+    return f"[{paper}](https://arxiv.org/abs/{arxiv})" if arxiv else paper
 
 
 def _code(row: Row) -> str:

@@ -24,9 +24,10 @@ OUTSIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
-    "models/README.md": "systems/index.md",
 }
 """Pages of the site by the file of the repository that they show."""
+SYSTEMS = {"models/README.md": "systems/index.md"}
+"""Page of the site that replaces a file of the repository."""
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 """Link or image whose target is a relative path: mark of an image, label, path and heading."""
@@ -64,7 +65,7 @@ def relinked(link: re.Match[str], source: str, uri: str) -> str:
     """Return a link in the file ``source`` of the repository as it is written on the page ``uri``."""
     image, label, path, heading = link.groups(default="")
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    shown = OUTSIDE.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else "")
+    shown = (OUTSIDE | SYSTEMS).get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else "")
     if shown:
         return f"{image}[{label}]({posixpath.relpath(shown, posixpath.dirname(uri) or '.')}{heading})"
     if not (ROOT / target).exists():
@@ -86,8 +87,9 @@ def generated() -> Iterator[tuple[str, str]]:
     from lra_bench.config.details import option_list
     from lra_bench.figures import all_figures
     from lra_bench.tables.query import column_list
-    from tests.support.fidelity import page
+    from tests.support.fidelity import index, page
 
+    yield SYSTEMS["models/README.md"], index()
     for family, rows in found_families().items():
         yield f"systems/{family}.md", page(family, rows)
     names = [name for name in lra_bench.__all__ if not name.startswith("_")]
