@@ -123,7 +123,7 @@ check: $(INSTALLED_DEV) ## Check style, spelling, types, import rules and links,
 	@ln -s "$(CURDIR)"/{tests,benchmarks} $(TYPED)
 	cd $(TYPED) && "$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" lra_bench tests benchmarks
 	"$(BIN)/pytest" -q tests/project/test_imports.py
-	"$(BIN)/python" -m mkdocs build --strict --quiet
+	"$(BIN)/python" -m mkdocs build --strict
 
 # Files that an earlier build left in build/lib would get into the wheel.
 wheel: $(INSTALLED) ## Build a wheel in dist/, to install lra-bench without the checkout

@@ -157,7 +157,7 @@ def list_options(
     Models are grouped by family. The columns are those of leaderboards and other tables, with their meaning. With a
     name, everything that is known of one option is printed.
     """
-    from lra_bench.config.details import details, option_list, shown
+    from lra_bench.config.details import details, option_lines, option_list, shown
     from lra_bench.config.listing import by_family, options
 
     columns = kind in ("column", "columns") and family is None and not causal
@@ -183,6 +183,9 @@ def list_options(
     if as_json:
         print_json(rows)
         return
+    if kind in ("option", "options"):
+        print(*option_lines(rows), sep="\n")
+        return
     width = max((len(row["name"]) for row in rows), default=0)
     groups: dict[str, list[dict[str, Any]]] = {"": rows}
     if kind in ("model", "models"):
@@ -193,8 +196,7 @@ def list_options(
         if heading:
             print(f"{heading} ({len(group)})")
         for row in group:
-            default = f" (default: {row['default']})" if row.get("default") is not None else ""
-            print(f"{'  ' if heading else ''}{row['name']:<{width}}  {row['description']}{default}".rstrip())
+            print(f"{'  ' if heading else ''}{row['name']:<{width}}  {row['description']}".rstrip())
 
 
 for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean, new):

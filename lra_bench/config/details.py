@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from inspect import cleandoc, getdoc
+from itertools import zip_longest
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, get_args, get_type_hints
 
 import yaml
@@ -79,12 +81,29 @@ def shown(found: Mapping[str, Any]) -> str:
 
 
 def option_list() -> list[dict[str, Any]]:
-    """Return ``name``, ``default`` and ``description`` of every option that belongs to no task, model or position.
+    """Return every option that belongs to no task, model or position, with its default and description.
 
-    A section or group of options precedes its options and has no default.
+    Returns:
+        One mapping per option, with the keys ``name``, ``default``, ``description`` and ``section``, which is true for
+        the row of a section or group that precedes its options.
     """
     rows = list(_options_below("", CellConfig))
     return [row for row in rows if row["name"]]
+
+
+def option_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a list of options; those of a section or group follow its description."""
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        text = row["description"].replace("``", "`")
+        if row["section"]:
+            yield from ("", *wrap(f"{row['name']}: {text}", 100))
+            continue
+        default = "" if row["default"] is None else f"(default: {row['default']})"
+        lines = wrap(f"{text} {default}".strip(), max(100 - width, 40)) or [""]
+        yield from (
+            f"  {name:<{width}}  {line}".rstrip() for name, line in zip_longest([row["name"]], lines, fillvalue="")
+        )
 
 
 def _options_below(name: str, cls: type) -> Iterator[dict[str, Any]]:
@@ -92,16 +111,21 @@ def _options_below(name: str, cls: type) -> Iterator[dict[str, Any]]:
     sources = [*cls.__mro__, *(each.Options for each in our_measurements().values())]
     texts = [cleandoc(each.__dict__.get("__doc__") or "") for each in sources if is_dataclass(each)]
     described = {key: text for each in reversed(texts) for key, text in _attributes(each).items()}
-    yield {"name": name, "default": None, "description": one_line(texts[0].partition("\nAttributes:")[0])}
+    about = one_line(texts[0].partition("\nAttributes:")[0])
+    yield {"name": name, "default": None, "description": about, "section": True}
     hints = get_type_hints(cls)
+    groups = {}
     for each in fields(cls):
         path = f"{name}.{each.name}".lstrip(".")
         inner = [kind for kind in (hints[each.name], *get_args(hints[each.name])) if is_dataclass(kind)]
         if inner:
-            yield from _options_below(path, inner[0])
+            groups[path] = inner[0]
         elif hints[each.name] != dict[str, Any]:
             default = each.default_factory() if callable(each.default_factory) else each.default
-            yield {"name": path, "default": default, "description": described.get(each.name, "")}
+            text = described.get(each.name, "")
+            yield {"name": path, "default": default, "description": text, "section": False}
+    for path, group in groups.items():
+        yield from _options_below(path, group)
 
 
 def _attributes(docstring: str) -> dict[str, str]:

@@ -58,6 +58,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     source = next((file for file, each in OUTSIDE.items() if each == uri), f"docs/{uri}")
     parts = FENCE.split(markdown)
     parts[::2] = [LINK.sub(lambda match: relinked(match, source, uri), part) for part in parts[::2]]
+    # In a block of type console, lines without a prompt are shown as output.
+    parts[1::2] = [part if "\n$ " in part else part.replace("```console", "```sh") for part in parts[1::2]]
     return "".join(parts)
 
 
@@ -126,19 +128,16 @@ def _commands() -> Iterator[str]:
 
 
 def _options(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a section for each group of options, with a list."""
+    """Yield a section for each section and group of options, with a list."""
     from tests.support.fidelity import escaped
 
     for row in rows:
         text = escaped(row["description"])
-        if row["default"] is None and "." not in row["name"] and text:
-            yield f"\n## `{row['name']}`\n\n{text}\n"
+        if row["section"]:
+            yield f"\n{'##' if '.' not in row['name'] else '###'} `{row['name']}`\n\n{text}\n"
         else:
-            yield (
-                f"- `{row['name']}`"
-                + (f" = `{row['default']}`" if row["default"] is not None else "")
-                + (f": {text}" if text else "")
-            )
+            default = "" if row["default"] is None else f" = `{row['default']}`"
+            yield f"- `{row['name']}`{default}{': ' if text else ''}{text}"
 
 
 def _columns(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
