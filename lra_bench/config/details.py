@@ -117,7 +117,8 @@ def _options_below(name: str, cls: type) -> Iterator[dict[str, Any]]:
     groups = {}
     for each in fields(cls):
         path = f"{name}.{each.name}".lstrip(".")
-        inner = [kind for kind in (hints[each.name], *get_args(hints[each.name])) if is_dataclass(kind)]
+        kinds = (hints[each.name], *get_args(hints[each.name]))
+        inner = [kind for kind in kinds if isinstance(kind, type) and is_dataclass(kind)]
         if inner:
             groups[path] = inner[0]
         elif hints[each.name] != dict[str, Any]:
