@@ -319,7 +319,11 @@ class LauncherOptions:
 
 @dataclass
 class CellConfig:
-    """The configuration of one cell; ``task``, ``model`` and ``position`` contain the options of their classes."""
+    """The configuration of one cell; ``task``, ``model`` and ``position`` contain the options of their classes.
+
+    Attributes:
+        seed: Seed of the initial weights, of the order of examples and of dropout.
+    """
 
     seed: int = option(0, SEED)
     task: dict[str, Any] = field(default_factory=dict)
