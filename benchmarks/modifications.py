@@ -11,6 +11,7 @@ baseline; its interval is a bootstrap over rows.
 from __future__ import annotations
 
 import csv
+import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,10 +24,8 @@ from typing import Any
 import numpy as np
 
 from lra_bench.config import compose as configuration
-from lra_bench.config.hashing import config_hash
 from lra_bench.config.layers import Loader
-from lra_bench.config.schema import CellConfig
-from lra_bench.config.serialization import from_dict
+from lra_bench.config.serialization import as_dict
 from lra_bench.grid.expand import grid_parts
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all
@@ -68,27 +67,41 @@ def published() -> dict[str, dict[str, float | None]]:
 
 
 @cache
-def cells() -> dict[tuple[str, str], CellConfig]:
-    """Return the configuration of each row of the grid without its seeds, by title and task."""
+def cells() -> dict[tuple[str, str], configuration.Composed]:
+    """Return each row of the grid as composed without its seeds, by title and task."""
     loader, found = Loader(None), {}
     with configuration.hydra_context():
         for title, part in grid_parts(GRID):
             overrides = [text for option, text in part.items() if option != "seed"]
-            config = configuration.compose(overrides, load=loader).config
-            found[title, part["task"].partition("=")[2]] = config
+            found[title, part["task"].partition("=")[2]] = configuration.compose(overrides, load=loader)
     return found
 
 
+def changes(model: str, task: str, names: Iterable[str], config: Mapping[str, Any]) -> str:
+    """Return model, task and the values of the changed options ``names``, equal in every version of a protocol."""
+    values: dict[str, Any] = {}
+    for name in names:
+        value: Any = config
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        values[name] = value
+    return json.dumps([model, task, values], sort_keys=True)
+
+
 def measured(records: Iterable[Record]) -> dict[tuple[str, str], Measured]:
-    """Return what ``records`` contain of the grid, by title of the row and task."""
+    """Return what the records of the newest version of ``quick`` contain of the grid, by title of the row and task."""
+    usable = [each for each in records if each.status == "ok" and each.key.protocol_name == "quick"]
+    newest = max((record.config["protocol"]["version"] for record in usable), default=0)
     seeds: dict[str, dict[int, Record]] = {}
-    for record in records:
-        if record.status == "ok" and record.key.task in METRICS and record.key.protocol_name == "quick":
-            key = config_hash(from_dict(record.config), "")
-            seeds.setdefault(key, {})[record.key.seed] = record
+    for record in usable:
+        if record.config["protocol"]["version"] == newest and record.key.task in METRICS:
+            names = [*record.protocol_modified, *record.variant["differences"]]
+            own = changes(record.key.model, record.key.task, names, record.config)
+            seeds.setdefault(own, {})[record.key.seed] = record
     found = {}
-    for (title, task), config in cells().items():
-        if of_seed := seeds.get(config_hash(config, "")):
+    for (title, task), cell in cells().items():
+        names = [*cell.modified, *cell.differences]
+        if of_seed := seeds.get(changes(cell.choices["model"], task, names, as_dict(cell.config))):
             scores = [_test_score(of_seed[seed], task) for seed in sorted(of_seed)]
             parts = next(iter(of_seed.values())).parameters
             assert parts is not None, "a finished record has the number of parameters"
