@@ -95,7 +95,7 @@ plots: $(INSTALLED) ## Draw the figures of all records, or of one TASK (or group
 data: $(INSTALLED) ## Generate or download the data of tasks in advance: TASK=listops, TASK=lra
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-# The theme prints an announcement about another major version of mkdocs unless this variable is set.
+# The theme prints announcements of its authors unless this variable is set.
 docs check: export NO_MKDOCS_2_WARNING := 1
 
 docs: $(INSTALLED_DEV) ## Serve the site of the documentation at http://127.0.0.1:8000, built again after each change
