@@ -18,6 +18,8 @@ from tests.support.agreements import ROOT
         ("README.md", "index.md", "![a](docs/figures/a.png)", "![a](figures/a.png)"),
         ("docs/gpu.md", "gpu.md", "[rules](../CONTRIBUTING.md)", "[rules](contributing.md)"),
         ("docs/gpu.md", "gpu.md", "[`x`](tasks.md)", "[`x`](tasks.md)"),
+        ("README.md", "index.md", "[docs/tasks.md](docs/tasks.md)", "[Tasks](tasks.md)"),
+        ("docs/gpu.md", "gpu.md", "[tasks.md](tasks.md#floors)", "[Tasks](tasks.md#floors)"),
         ("docs/gpu.md", "gpu.md", "[here](#floors)", "[here](#floors)"),
         ("docs/gpu.md", "gpu.md", "[code](https://example.org/a)", "[code](https://example.org/a)"),
         ("docs/gpu.md", "gpu.md", "[backbone](../models/backbone.py)", "backbone (`models/backbone.py`)"),

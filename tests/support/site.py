@@ -64,11 +64,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def relinked(link: re.Match[str], source: str, uri: str) -> str:
-    """Return a link in the file ``source`` of the repository as it is written on the page ``uri``."""
+    """Return a link in the file ``source`` of the repository as it is written on the page ``uri``.
+
+    A label that is the name of the file is replaced by its title.
+    """
     image, label, path, heading = link.groups(default="")
     target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
     shown = (OUTSIDE | SYSTEMS).get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else "")
     if shown:
+        if label in (target, posixpath.basename(target)):
+            label = (ROOT / target).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
         return f"{image}[{label}]({posixpath.relpath(shown, posixpath.dirname(uri) or '.')}{heading})"
     if not (ROOT / target).exists():
         LOG.warning(f"{source}: contains a link to {path}, which does not exist")
