@@ -73,7 +73,7 @@ $(INSTALLED_DEV): $(INSTALLED)
 bench: $(INSTALLED) ## Train and measure a cell or a grid: MODEL=performer,local TASK=listops SEED=0,1,2
 	"$(BIN)/lra-bench" bench $(CHOICES) $(ARGS)
 
-grid: $(INSTALLED) ## Show, cancel or resume grids submitted to Slurm: ARGS=status, ARGS="cancel GRID", ARGS="resume GRID"
+grid: $(INSTALLED) ## Show or stop grids in the background and in queues: ARGS=status, ARGS="stop GRID"
 	"$(BIN)/lra-bench" grid $(or $(ARGS),status)
 
 profile: $(INSTALLED) ## Compare speed, memory and FLOPs of untrained models with exact attention: MODEL=performer,local

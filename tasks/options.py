@@ -18,12 +18,14 @@ class Pixels(TypedDict):
 
 
 def at_least(smallest: int, **options: object) -> None:
-    """Raise ``UserError`` if an option of the task is no number or below ``smallest``."""
+    """Raise ``UserError`` if an option of the task is no number, below ``smallest`` or at least 2^63."""
     for option, value in options.items():
         if not isinstance(value, int | float):
             raise UserError(f"task.{option}={value}: must be a number")
         if value < smallest:
             raise UserError(f"task.{option}={value}: must be at least {smallest}")
+        if not value < 2**63:
+            raise UserError(f"task.{option}: must be below 2^63")
 
 
 def checked_rows(rows: Mapping[str, int] | None, smallest: int = 1) -> dict[str, int]:

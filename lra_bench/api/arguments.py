@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.errors import UserError
+from lra_bench.runtime.files import expanded
 
 from .checked import Folder, names_in
 from .own_code import Wrapped, carried
@@ -93,7 +94,7 @@ def seeds_in(seeds: int | Sequence[int]) -> list[int]:
 def config_folder(config_dir: Folder | None) -> Path | None:
     """Return the folder of the user's configuration: the argument, or that of the environment variable."""
     folder = config_dir or os.environ.get("LRA_BENCH_CONFIG_DIR")
-    return Path(folder).expanduser() if folder else None
+    return expanded(folder, "config_dir") if folder else None
 
 
 def code_folder(path: Path, config_dir: Folder | None) -> Path | None:

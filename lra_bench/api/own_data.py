@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.errors import UserError
+from lra_bench.runtime.files import expanded
 
 from .checked import Folder, in_python, names_in, public
 
@@ -173,7 +174,7 @@ def task_from(dataset: Any, *, protocol: str = "quick", **options: Any) -> TaskD
         2
     """
     if isinstance(dataset, str | os.PathLike):
-        return _checked(TaskData("csv", {"path": str(Path(dataset).expanduser().absolute()), **options}, protocol))
+        return _checked(TaskData("csv", {"path": str(expanded(dataset, "dataset").absolute()), **options}, protocol))
     import datasets
     import pandas as pd
 

@@ -133,7 +133,8 @@ def bench(
         raise_on_failure: Whether to raise an error if a cell fails or cannot run.
 
     Returns:
-        The records, in the order of the cells. Failed cells have a record with status and reason.
+        The records, in the order of the cells. Failed cells have a record with status and reason. Cells that are
+        submitted to a queue (``{"launcher": "slurm"}``) have none until they have ended.
 
     Raises:
         UserError: If an argument is wrong or no cell can run, and with ``raise_on_failure`` if a cell failed. In the
@@ -146,7 +147,7 @@ def bench(
         >>> results[0].status
         'ok'
     """
-    from lra_bench.grid.execute import execute, not_run, submits
+    from lra_bench.grid.execute import execute, not_run
     from lra_bench.grid.notes import absences, destinations, not_used
     from lra_bench.grid.plan import plan
     from lra_bench.grid.status import check_rerun
@@ -159,8 +160,6 @@ def bench(
     for each in [model] if isinstance(model, str) or not isinstance(model, Sequence) else by_folder(model):
         given, folder = cells_of(each, task, choices, overrides, results, config_dir)
         planned += plan([*given, seed], root, folder)
-    if submits(planned):
-        raise UserError("overrides['launcher']: bench runs cells on this machine; submit them with lra-bench bench")
     notes = *absences(not_run(planned)), *destinations(planned, root, rerun), *not_used(planned, root, rerun)
     for line in notes:
         say(line)

@@ -186,7 +186,7 @@ def _restored(record: Record, config: CellConfig, hardware: Hardware, with_data:
     if with_data or finish is not None:
         _prepare(task, record)
     model = hardware.place(model)
-    checkpoints.load_best(model)
+    checkpoints.load_best(model, (record.training or {}).get("best_weights_sha256"))
     if finish is not None:
         finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
     return task, model
@@ -230,10 +230,9 @@ def _config(record: Record, hardware: str | None, config_dir: Path | None) -> Ce
 
     Raises ``UserError`` if the recorded configuration is malformed or ``hardware`` does not exist.
     """
-    import yaml
-
     from lra_bench.build import suggest
     from lra_bench.config.groups import option_files
+    from lra_bench.config.yaml_files import read
 
     try:
         config = from_dict(record.config)
@@ -244,7 +243,7 @@ def _config(record: Record, hardware: str | None, config_dir: Path | None) -> Ce
     files = option_files("hardware", config_dir)
     if hardware not in files:
         raise UserError(f"--hardware {hardware}: there is no such hardware{suggest(hardware, set(files))}")
-    chosen = yaml.safe_load(files[hardware].read_text(encoding="utf-8"))
+    chosen, _ = read(files[hardware], f"--hardware {hardware}")
     options = options_from(HardwareOptions, {**asdict(config.hardware), **chosen}, "hardware")
     return replace(config, hardware=options)
 

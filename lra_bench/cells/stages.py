@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -82,7 +83,9 @@ class Stages:
         self.record, self.cell, self.results = record, cell, results
         self.group, self.hardware = hardware, alone
         self.config = cell.config
-        self.checkpoints = Checkpoints(folder, self.config.hardware.checkpoint_seconds)
+        # A run can be continued on other hardware, after its checkpoint was copied to the folder of the other key.
+        without_hardware = str(replace(cell.key, hardware="any"))
+        self.checkpoints = Checkpoints(folder, self.config.hardware.checkpoint_seconds, cell=without_hardware)
         self.tracker = tracker(self.config.tracker)
         self.report = report
         self._stage = ""
@@ -197,7 +200,8 @@ class Stages:
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
         self.stage = "finishing"
-        self.checkpoints.load_best(self.hardware.place(model))
+        assert self.record.training is not None
+        self.record.training["best_weights_sha256"] = self.checkpoints.load_best(self.hardware.place(model))
         finish = getattr(model, "finish", None)
         if finish is not None:
             finish(rows["train"], rows["validation"])

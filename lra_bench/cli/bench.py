@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,6 +14,7 @@ import typer
 
 from lra_bench.errors import from_here
 from lra_bench.progress import say
+from lra_bench.runtime.subprocesses import PARENT, prepare_child
 
 from .options import (
     ConfigDir,
@@ -55,22 +58,27 @@ def bench(
             "version of lra-bench or of the task, from the start; all, every cell, from the start",
         ),
     ] = "never",
+    here: Annotated[
+        bool, typer.Option("--here", help="Run the cells on this machine, whichever launcher they name")
+    ] = False,
 ) -> None:
     """Train and measure cells; write one record per cell.
 
     A record contains the test score, speed, memory, FLOPs and the scores on shorter and longer inputs.
     """
-    from lra_bench.grid.execute import execute, not_run, submits
+    from lra_bench.grid.execute import execute, not_run
     from lra_bench.grid.notes import absences, destinations, not_used
     from lra_bench.grid.plan import plan
     from lra_bench.grid.status import check_rerun
     from lra_bench.records.reference import reference_root
     from lra_bench.runtime.files import cache_read_only
 
+    if here and PARENT in os.environ:  # started by a launcher
+        prepare_child(signal.SIGTERM, 0)
     check_rerun(rerun)
     root, boards = root_of(results), reference_root(reference)
     with cache_read_only() if dry_run or print_config else nullcontext():
-        planned = plan(with_source(overrides, source), root, config_dir)
+        planned = plan(with_source(overrides, source), root, config_dir, here)
     if print_config:
         from lra_bench.config.origins import annotated, origins
         from lra_bench.config.serialization import as_dict
@@ -85,23 +93,19 @@ def bench(
     absent = not_run(planned)
     for line in (*absences(absent), *destinations(planned, root, rerun, program("wandb"))):
         say(line)
-    if submits(planned):
-        _submit(planned, root, results, config_dir, rerun)
-        if absent:
-            raise typer.Exit(2)
-        return
     _print_defaults(planned, root, boards, rerun)
     for line in not_used(planned, root, rerun):
         say(line)
     worst_code = 0
     measured: list[tuple[Cell, Record]] = []
-    for each, record, code in execute(planned, root, rerun):
+    for each, record, code in execute(planned, root, rerun, here):
         worst_code = max(worst_code, code)
         if record is not None:
             _print_outcome(each, record)
             measured.append((each.cell, record))
     _print_reference_scores([record for _, record in measured], boards)
-    _print_next_steps(measured, results)
+    if not here:
+        _print_next_steps(measured, results)
     if absent:
         say(f"{len(absent)} of {len(planned)} cells were not run, see the messages at the start.")
     if worst_code:
@@ -146,23 +150,6 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
         say(summary(to_run, estimated))
     if most_added:
         say(f"A search whose choice is at an end of its grid adds a rate: at most {most_added} more trials.")
-
-
-def _submit(planned: Any, root: Path, results: Path | None, config_dir: Path | None, rerun: str) -> None:
-    """Submit the cells that must run to Slurm, as one grid; print the existing records of the others."""
-    from lra_bench.grid.execute import partition
-    from lra_bench.grid.slurm.submit import submit
-
-    to_run = []
-    for each, record in partition(planned, root, rerun):
-        if record is None:
-            to_run.append(each)
-        else:
-            _print_outcome(each, record)
-    if to_run:
-        grid = submit(to_run, root, config_dir, rerun)
-        cells = "1 cell" if len(to_run) == 1 else f"{len(to_run)} cells"
-        say(f"{cells} submitted; {follow_up(f'grid status {grid.name}', results)} shows their status.")
 
 
 def _print_outcome(each: Any, record: Any) -> None:

@@ -10,55 +10,39 @@ import typer
 
 from lra_bench.progress import say
 
-from .options import Json, Results, follow_up, print_json, print_table, root_of
+from .options import ConfigDir, Json, Results, print_json, print_table, root_of
 
-app = typer.Typer(help="Show, cancel and resume grids submitted with launcher=slurm.")
+app = typer.Typer(help="Show and stop grids that run in the background or were submitted to a queue.")
 
 Name = Annotated[str | None, typer.Argument(help="Name of the grid; default: the latest")]
 
 
 @app.command()
-def status(name: Name = None, results: Results = None, as_json: Json = False) -> None:
-    """Show the status of each cell of a submitted grid."""
-    from lra_bench.grid.slurm.manifest import read
-    from lra_bench.grid.slurm.status import submitted_statuses
+def status(name: Name = None, results: Results = None, config_dir: ConfigDir = None, as_json: Json = False) -> None:
+    """Show the state of each cell of a grid."""
+    from lra_bench.grid.background import read
+    from lra_bench.grid.queue import states_of
 
     root = root_of(results)
     grid = read(root, name)
-    found = submitted_statuses(grid, root)
+    found = states_of(grid, root, config_dir)
     if as_json:
-        print_json(
-            {
-                "grid": grid.name,
-                "submitted_at": grid.submitted_at,
-                "cells": [asdict(cell_status) for cell_status in found],
-            }
-        )
+        print_json({"grid": grid.name, "started_at": grid.started_at, "cells": [asdict(state) for state in found]})
         return
-    print_table([{name: getattr(each, name) for name in ("cell", "job", "host", "state", "reason")} for each in found])
+    print_table([{key: getattr(each, key) for key in ("cell", "job", "state", "reason")} for each in found])
     counts = ", ".join(f"{count} {state}" for state, count in Counter(each.state for each in found).most_common())
-    say(f"{grid.name}, submitted {grid.submitted_at}: {counts}. Logs: {grid.folder(root) / 'logs'}")
+    logs = grid.folder(root) / "logs"
+    say(f"{grid.name}, started {grid.started_at}: {counts}.{f' Logs: {logs}' if logs.is_dir() else ''}")
 
 
 @app.command()
-def cancel(name: Name = None, results: Results = None) -> None:
-    """Cancel the jobs of a submitted grid.
+def stop(name: Name = None, results: Results = None, config_dir: ConfigDir = None) -> None:
+    """Stop a grid: running cells write a checkpoint, waiting ones are not started.
 
-    Pending jobs are removed from the queue; running cells write a checkpoint first.
+    The command that started the grid continues it.
     """
-    from lra_bench.grid.slurm.status import cancel
+    from lra_bench.grid import queue
+    from lra_bench.grid.background import read
 
-    grid, count = cancel(root_of(results), name)
-    print(f"{grid}: {count} jobs cancelled; {follow_up(f'grid resume {grid}', results)} continues them")
-
-
-@app.command()
-def resume(name: Name = None, results: Results = None) -> None:
-    """Submit the unfinished cells of a grid again.
-
-    Cells that have a result or a pending or running job are left out.
-    """
-    from lra_bench.grid.slurm.status import resume
-
-    grid, count = resume(root_of(results), name)
-    print(f"{grid}: {count} cells submitted again")
+    root = root_of(results)
+    print(queue.stop(read(root, name), root, config_dir))

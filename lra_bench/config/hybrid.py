@@ -10,6 +10,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .groups import listing, option_files
+from .yaml_files import read
 
 OPTION, FULL_ATTENTION = "backbone.hybrid.mixer", "transformer"
 
@@ -51,12 +52,11 @@ def hybrid_mixer(config: Mapping[str, Any], config_dir: Path | None) -> dict[str
 
 def _mixer_node(name: str, config_dir: Path | None) -> dict[str, Any]:
     """Return the node ``model.mixer`` of a model file."""
-    import yaml
-
     files = option_files("model", config_dir)
     if name not in files:
         raise UserError(f"{OPTION}={name}: there is no such model{suggest(name, set(files), listing('model'))}")
-    model = (yaml.safe_load(files[name].read_text(encoding="utf-8")) or {}).get("model") or {}
+    content, _ = read(files[name], f"{OPTION}={name}")
+    model = (content or {}).get("model") or {}
     if not model.get("mixer"):
         raise UserError(f"{OPTION}={name}: is a whole network without a mixer; choose another model")
     return dict(model["mixer"])

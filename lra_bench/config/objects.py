@@ -1,19 +1,20 @@
-"""Build the task and the model of a configuration."""
+"""Build the task, the model and the launcher of a configuration."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from lra_bench.build import build
-from lra_bench.contracts import Task, TaskSpec, UserError
+from lra_bench.build import build, load_class
+from lra_bench.contracts import Launcher, Task, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
 from .effective import check_manifest
 from .schema import CellConfig, own_options
-from .serialization import as_dict
-from .validation import refuses_network
+from .serialization import measured
+from .validation import check_value, refuses_network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 def build_task(config: CellConfig) -> Task:
     """Build the task of ``config.task``. Raises ``UserError`` if an option is unknown or wrong."""
     return build(config.task, Task, "task")  # type: ignore[type-abstract]
+
+
+def build_launcher(options: Mapping[str, Any]) -> Launcher:
+    """Build the launcher of the section ``launcher``. Raises ``UserError`` if an option is unknown or wrong."""
+    found = load_class(str(options.get("_target_")), Launcher, "launcher")  # type: ignore[type-abstract]
+    hints = get_type_hints(found)
+    declared: Sequence[Field[Any]] = fields(found) if is_dataclass(found) else ()
+    for each in declared:
+        if each.name in options:
+            check_value(hints[each.name], options[each.name], f"launcher.{each.name}", each.metadata.get("rule"))
+    return build(options, Launcher, "launcher")  # type: ignore[type-abstract]
 
 
 def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = None) -> Any:
@@ -39,7 +51,7 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
     torch.manual_seed(config.seed if initial_seed is None else initial_seed)
     if reason := refuses_network(config):
         raise UserError(reason)
-    check_manifest(as_dict(config))
+    check_manifest(measured(config))
     if config.model.get("network"):
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
     network = _backbone(config, spec)

@@ -1,4 +1,4 @@
-"""The schema of a configuration: all options except those of single tasks, models and positions, with defaults.
+"""The schema of a configuration: all options except those of single tasks, models, positions and launchers.
 
 The hash of a cell covers the values of all options of ``backbone`` and ``train``, so a new option or another default
 changes the keys of all cells.
@@ -283,43 +283,10 @@ class TrackerOptions:
 
 
 @dataclass
-class LauncherOptions:
-    """Options of the launcher: ``local`` runs cells on this machine, ``slurm`` submits them to a cluster.
-
-    Attributes:
-        name: ``local`` or ``slurm``.
-        workers: Number of cells that run at the same time on this machine, each with its own cores and GPUs.
-        cells_per_gpu: Largest number of them that share a GPU, by default 1. Energy, which cannot be attributed to one
-            of several cells, is then not measured.
-        cluster: ``slurm``, or ``local``: the same jobs run on this machine, without Slurm.
-        partition: Partition of the jobs.
-        account: Account of the jobs.
-        minutes: Time limit of a job, which can be shorter than a cell.
-        cpus: Number of cores of a job; by default what the hardware options need.
-        gpus: Number of GPUs of a job; by default what the hardware options need.
-        memory_gigabytes: Memory of a job; by default that of the cluster.
-        at_once: Largest number of cells of a job array that run at the same time; cells with the same resources share
-            an array.
-        signal_seconds: Time between the signal to write a checkpoint and the time limit.
-    """
-
-    name: str = option("local", choose(("local", "slurm")))
-    workers: int | None = option(None, AT_LEAST_ONE)
-    cells_per_gpu: int | None = option(None, AT_LEAST_ONE)
-    cluster: str = option("slurm", choose(("slurm", "local")))
-    partition: str | None = None
-    account: str | None = None
-    minutes: int = option(240, AT_LEAST_ONE)
-    cpus: int | None = option(None, AT_LEAST_ONE)
-    gpus: int | None = option(None, NOT_NEGATIVE)
-    memory_gigabytes: float | None = option(None, POSITIVE)
-    at_once: int | None = option(None, AT_LEAST_ONE)
-    signal_seconds: int = option(90, AT_LEAST_ONE)
-
-
-@dataclass
 class CellConfig:
-    """The configuration of one cell; ``task``, ``model`` and ``position`` contain the options of their classes.
+    """The configuration of one cell.
+
+    ``task``, ``model``, ``position`` and ``launcher`` contain the options of their classes.
 
     Attributes:
         seed: Seed of the initial weights, of the order of examples and of dropout.
@@ -336,4 +303,4 @@ class CellConfig:
     protocol: ProtocolOptions = field(default_factory=ProtocolOptions)
     search: SearchOptions = field(default_factory=SearchOptions)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
-    launcher: LauncherOptions = field(default_factory=LauncherOptions)
+    launcher: dict[str, Any] = field(default_factory=dict)

@@ -25,6 +25,11 @@ def as_dict(config: CellConfig) -> dict[str, Any]:
     return asdict(config)
 
 
+def measured(config: CellConfig) -> dict[str, Any]:
+    """Return the configuration as ``as_dict`` without the launcher, whose class has no effect on a measurement."""
+    return {name: section for name, section in as_dict(config).items() if name != "launcher"}
+
+
 def from_dict(raw: Mapping[str, Any]) -> CellConfig:
     """Build a configuration from the output of ``as_dict``, also from that of an older version of lra-bench.
 

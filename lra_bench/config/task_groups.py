@@ -12,6 +12,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .groups import option_files
+from .yaml_files import read
 
 FOLDER = "task_group"
 ALL = "ALL"
@@ -33,16 +34,10 @@ class TaskGroup:
 
 def task_group(name: str, config_dir: Path | None = None) -> TaskGroup:
     """Read the file of a group. Raises ``UserError`` if there is none, or if it cannot be read."""
-    import yaml
-
     files = option_files(FOLDER, config_dir)
     if name not in files:
         raise UserError(f"task={name}: there is no such group of tasks{suggest(name, set(files))}")
-    try:
-        node = yaml.safe_load(files[name].read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        fault = " ".join(str(error).split())
-        raise UserError(f"task={name}: {files[name]} cannot be read ({fault})") from error
+    node, _ = read(files[name], f"task={name}")
     tasks, ratios = (node.get("tasks"), node.get("measured_at") or {}) if isinstance(node, dict) else (None, {})
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) for task in tasks):
         raise UserError(f"task={name}: {files[name]} has no tasks; they must be a list of names of tasks")

@@ -25,17 +25,16 @@ from lra_bench.contracts import UserError, install_command
 from lra_bench.options.declaration import Rule, shown
 from lra_bench.runtime import hardware
 from lra_bench.runtime.hardware import HardwareOptions
-from lra_bench.runtime.processor import usable_cpus
 
 from .groups import GROUPS, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
 from .protocols import FORMER_FOLDERS, PAGE
-from .schema import Backbone, CellConfig, LauncherOptions, Measure, added_keys, measure_options
+from .schema import Backbone, CellConfig, Measure, added_keys, measure_options
 from .search import LR, searches
 from .task_groups import ALL, group_names
 
-OPEN_GROUPS = ("task", "model", "position")
+OPEN_GROUPS = ("task", "model", "position", "launcher")
 """Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
 
 ESCAPED = r"\${"
@@ -46,12 +45,6 @@ PATHS = ("task.source",)
 
 RESERVED = ("search.name", "search.protocol_lr")
 """Options that only lra-bench sets."""
-
-OPTIONS_OF = {
-    "local": ("workers", "cells_per_gpu"),
-    "slurm": ("partition", "account", "cpus", "gpus", "memory_gigabytes", "at_once"),
-}
-"""Options of each launcher."""
 
 SCALARS = (bool, int, float, str)
 SHOWN_CHARACTERS = 60
@@ -75,7 +68,7 @@ def _keys_with(measure: Callable[[], Measure]) -> frozenset[str]:
 
 
 def option_names() -> frozenset[str]:
-    """Return the names of all groups and of all options that do not belong to a single task, model or position."""
+    """Return the names of all groups and of all options that do not belong to a single class of ``OPEN_GROUPS``."""
     return _schema_keys() | set(GROUPS)
 
 
@@ -203,25 +196,9 @@ def before_planning(config: CellConfig, overrides: Sequence[str], modified: Sequ
         modified: The options of the protocol that the user changed.
         missing: Why the protocol has no values for the cell, empty if it has.
     """
-    _check_launcher(config.launcher)
     _check_search(config, overrides, modified)
     if missing:
         raise UserError(missing)
-
-
-def _check_launcher(launcher: LauncherOptions) -> None:
-    """Raise ``UserError`` if an option is of another launcher, or a signal comes too early."""
-    if launcher.signal_seconds >= 60 * launcher.minutes:
-        raise UserError(
-            f"launcher.signal_seconds={launcher.signal_seconds}: is not below the time limit of a job "
-            f"(launcher.minutes={launcher.minutes}); lower launcher.signal_seconds or raise launcher.minutes"
-        )
-    for other, names in OPTIONS_OF.items():
-        for name in names:
-            if launcher.name != other and getattr(launcher, name) is not None:
-                raise UserError(
-                    f"launcher.{name}={getattr(launcher, name)}: is an option of launcher={other}; leave it out"
-                )
 
 
 def _check_search(config: CellConfig, overrides: Sequence[str], modified: Sequence[str]) -> None:
@@ -259,17 +236,10 @@ def _default(key: str) -> Any:
     return attrgetter(key.removeprefix("backbone."))(Backbone())
 
 
-def check_machine(config: CellConfig, cores: int) -> None:
-    """Raise ``UserError`` if this machine does not support the options ``hardware`` and ``launcher`` of a cell.
-
-    Args:
-        config: The configuration.
-        cores: Number of cores that the launcher allocates to a cell.
-    """
+def check_machine(config: CellConfig) -> None:
+    """Raise ``UserError`` if this machine does not support the options ``hardware`` of a cell."""
     check_hardware(config.hardware)
     _check_batch(config)
-    if config.launcher.name == "slurm" or (config.launcher.workers or 1) > 1:
-        _check_shares(config.launcher, config.hardware, cores)
 
 
 def check_hardware(options: HardwareOptions) -> None:
@@ -325,34 +295,4 @@ def _check_batch(config: CellConfig) -> None:
             "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
             f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
             "set hardware.micro_batch=2"
-        )
-
-
-def _check_shares(launcher: LauncherOptions, options: HardwareOptions, cores: int) -> None:
-    """Raise ``UserError`` if all workers together need more cores, threads or GPUs than are available."""
-    workers, shared, total = launcher.workers or 1, launcher.cells_per_gpu, usable_cpus()
-    if workers > total:
-        raise UserError(f"launcher.workers={workers}: this machine has {total} usable cores; lower launcher.workers")
-    cpu, processes = hardware.on_cpu(options), hardware.processes_of(options)
-    threads = options.threads or max(1, cores // processes)
-    if (cpu or launcher.name == "slurm") and threads * processes > cores:
-        raise UserError(
-            f"hardware.threads={threads}: {processes} x {threads} threads exceed the {cores} cores of a cell; "
-            f"lower hardware.threads or launcher.workers, or raise launcher.cpus"
-        )
-    if cpu and shared is not None:
-        raise UserError(f"launcher.cells_per_gpu={shared}: the cells run on a CPU; leave it out")
-    if cpu or launcher.name == "slurm":
-        return
-    if options.strategy != "none" and options.processes is None:
-        raise UserError(f"launcher.workers={workers}: the number of GPUs per cell is not set; set hardware.processes")
-    if processes > 1 and (shared or 1) > 1:
-        raise UserError(
-            f"launcher.cells_per_gpu={shared}: cells of {processes} processes cannot share a GPU; leave it out"
-        )
-    available, needed = len(hardware.visible_gpus()), -(-workers // (shared or 1)) * processes
-    if needed > available:
-        raise UserError(
-            f"launcher.workers={workers}: {workers} cells need {needed} GPUs, {available} are available; "
-            "lower launcher.workers or raise launcher.cells_per_gpu"
         )

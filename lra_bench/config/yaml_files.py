@@ -10,6 +10,9 @@ import yaml
 
 from lra_bench.contracts import UserError
 
+MOST_ALIASES = 20
+"""Largest number of aliases in a file. Nested aliases can expand to a size that is exponential in their number."""
+
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 """The header of a file, which Hydra reads only before all other comments."""
 
@@ -21,6 +24,8 @@ def read(path: Path, choice: str) -> tuple[Any, str]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
+        if "*" in text and sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)) > MOST_ALIASES:
+            raise yaml.YAMLError(f"it has more than {MOST_ALIASES} aliases")
         content = yaml.load(text, _Loader)
     except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         fault = " ".join(str(error).split())  # the message has several lines, with file and line number

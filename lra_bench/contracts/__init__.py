@@ -1,4 +1,4 @@
-"""Types and interfaces shared by tasks, models and the harness.
+"""Types and interfaces shared by tasks, models, launchers and the harness.
 
 This package does not import torch at run time, so that listing and planning are fast.
 """
@@ -14,6 +14,9 @@ from .examples import Batch as Batch
 from .examples import Direction as Direction
 from .examples import Kind as Kind
 from .examples import TaskSpec as TaskSpec
+from .launcher import CellJob as CellJob
+from .launcher import Launcher as Launcher
+from .launcher import Outcome as Outcome
 from .model import DECLARABLE as DECLARABLE
 from .model import Accelerable as Accelerable
 from .model import Adjustable as Adjustable

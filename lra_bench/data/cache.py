@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.errors import UserError
 from lra_bench.progress import Advance as Advance
 from lra_bench.progress import bar, say
-from lra_bench.runtime.files import replacing, sync, why, writes_cache
+from lra_bench.runtime.files import expanded, home_unknown, replacing, sync, why, writes_cache
 
 from .digest import sha256_of_file
 from .locks import hold
@@ -50,7 +50,7 @@ class Cache:
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        self.root = (root if root is not None else default_root()).expanduser().absolute()
+        self.root = expanded(root if root is not None else default_root(), "LRA_BENCH_CACHE").absolute()
 
     @property
     def digests(self) -> Path:
@@ -91,13 +91,13 @@ class Cache:
             OSError: If the data set cannot be read after it was written.
         """
         folder = self.path(name, key)
-        if (found := _open(folder)) is not None:
+        if (found := self._open(folder)) is not None:
             return found
         if not writes_cache():
             with bar(total, description) as advance:
                 return _in_memory(make(advance))
         with self._lock(folder, description):
-            if (found := _open(folder)) is not None:
+            if (found := self._open(folder)) is not None:
                 return found
             if folder.exists():
                 say(f"{folder.name}: {_damage(folder) or 'cannot be read'}; rebuilding it")
@@ -113,9 +113,14 @@ class Cache:
                         _save(built, destination)
                 with self._root_in_errors():
                     _finish(destination, folder, {"name": name, "key": key, "description": description, "rows": rows})
-            if (found := _open(folder)) is None:
+            if (found := self._open(folder)) is None:
                 raise OSError(f"{folder}: {_damage(folder) or 'cannot be read'} right after it was written")
             return found
+
+    def _open(self, folder: Path) -> datasets.Dataset | None:
+        """Return the data set in a folder, None if it is missing or damaged; ``UserError`` if it is not accessible."""
+        with self._root_in_errors():
+            return _open(folder)
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
         """Return the numbers stored as ``name``-``key``; compute and store them if there are none.
@@ -253,13 +258,19 @@ class Cache:
 
 
 def default_root() -> Path:
-    """Return ``$LRA_BENCH_CACHE`` if set, otherwise the platform's cache folder."""
+    """Return ``$LRA_BENCH_CACHE`` if set, otherwise the platform's cache folder.
+
+    Raises ``UserError`` if it is in the home folder of a user that has none.
+    """
     named = os.environ.get("LRA_BENCH_CACHE")
     if named:
         return Path(named)
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("lra-bench"))
+    try:
+        return Path(platformdirs.user_cache_dir("lra-bench"))
+    except RuntimeError as error:
+        raise home_unknown("LRA_BENCH_CACHE") from error
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from lra_bench.errors import UserError
+from lra_bench.runtime.files import expanded
 
 from .archives import refuse_broken_link
 from .download import NotFetched, Remote, download, is_whole
@@ -52,7 +53,7 @@ def locate(
     if source is not None and source != "official":
         return _find_in_source(source, folders, find, missing)
     if value := os.environ.get("LRA_BENCH_DATA"):
-        root = Path(value).expanduser()
+        root = expanded(value, "LRA_BENCH_DATA")
         if not root.is_dir():
             raise UserError(
                 f"LRA_BENCH_DATA={value}: is not a folder; set it to the folder of official data or unset it"
@@ -76,7 +77,7 @@ def locate(
 
 
 def _find_in_source(source: str, folders: Sequence[str], find: Callable[[Path], Files | None], missing: str) -> Files:
-    root = Path(source).expanduser()
+    root = expanded(source, "task.source")
     if not root.exists():
         raise UserError(f"task.source={source}: does not exist; set it to {missing}")
     if (found := _find_first((root, *(root / name for name in folders)), find)) is None:

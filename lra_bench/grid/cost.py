@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 
 from lra_bench.cells.cell import Cell
+from lra_bench.config.objects import build_launcher
 from lra_bench.config.search import TRIAL, is_trial
-from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
@@ -20,7 +20,7 @@ from lra_bench.records.reference import boards
 from lra_bench.records.schema import Record
 
 from .search import trials_folder
-from .status import UNRESOLVED, Planned, measured_here, place_of
+from .status import UNRESOLVED, Planned, is_at, measured_here, place_of
 
 STEP_COST_COLUMNS = (
     "task", "model", "protocol", "precision", "length", "batch_size", "launches", "gigabytes", "seconds",
@@ -142,11 +142,9 @@ def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
             f"{cells}; the duration is unknown, because there is no record of the same tasks and protocol on this "
             "machine."
         )
-    launcher = planned[0].cell.config.launcher
-    workers = launcher.workers or 1
-    total = sum(known) / min(workers, len(found))
-    one_worker = "in total" if launcher.name == "slurm" else "sequentially"
-    mode = f"{workers} at a time" if workers > 1 else one_worker
+    workers = build_launcher(planned[0].cell.config.launcher).parallel()
+    total = sum(known) / min(workers or 1, len(found))
+    mode = {None: "in total", 1: "sequentially"}.get(workers, f"{workers} at a time")
     machines = ", ".join(sorted({each.machine for each in found} - {""}))
     return f"{cells}: about {format_duration(total)}, {mode}{f', measured on {machines}' if machines else ''}{missing}."
 
@@ -176,7 +174,7 @@ def _finished_at(path: Path) -> Record | None:
 
 def _same_machine(cell: Cell, record: Record) -> bool:
     if cell.key.hardware == UNRESOLVED:
-        return place_of(record.config) == place_of(as_dict(cell.config))
+        return is_at(record, place_of(cell.config))
     return record.key.hardware == cell.key.hardware and measured_here(record)
 
 

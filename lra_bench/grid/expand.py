@@ -13,6 +13,7 @@ from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
 from lra_bench.config.task_groups import expand_tasks
 from lra_bench.config.validation import PATHS
+from lra_bench.config.yaml_files import read
 from lra_bench.contracts import UserError
 
 TITLE = "title"
@@ -48,16 +49,10 @@ def grid_parts(name: str, config_dir: Path | None = None) -> Iterator[tuple[str,
 
     Raises ``UserError`` if there is no such grid or its file cannot be read.
     """
-    import yaml
-
     files = option_files("grid", config_dir)
     if name not in files:
         raise UserError(f"grid={name}: there is no such grid{suggest(name, set(files))}")
-    try:
-        node = yaml.safe_load(files[name].read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        fault = " ".join(str(error).split())
-        raise UserError(f"grid={name}: {files[name]} cannot be read ({fault})") from error
+    node, _ = read(files[name], f"grid={name}")
     common, parts = (node.get("all") or {}, node.get("parts")) if isinstance(node, Mapping) else ({}, None)
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in (common, *parts)):
         raise UserError(

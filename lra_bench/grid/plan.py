@@ -13,20 +13,20 @@ from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.layers import Loader
-from lra_bench.config.objects import build_task
+from lra_bench.config.objects import build_launcher, build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.search import protocol_label
-from lra_bench.config.serialization import as_dict
+from lra_bench.config.serialization import measured
 from lra_bench.config.sources import edited_modules, source_texts
 from lra_bench.config.validation import before_planning, check_machine
-from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
+from lra_bench.contracts import Launcher, Task, TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import EDITED
 from lra_bench.runtime.hardware import slug
 
 from .expand import expand
-from .resources import cores_per_cell, with_own_threads
+from .local import Local
 from .status import NO_DATA, NOT_RUN, REFUSED, UNKNOWN_HASH, UNRESOLVED, Planned, examined
 
 
@@ -34,7 +34,7 @@ def plan(
     overrides: Sequence[str],
     results: Path,
     config_dir: Path | None = None,
-    arrived: bool = False,
+    here: bool = False,
     cache: PlanCache | None = None,
 ) -> list[Planned]:
     """Compose the cells that the overrides name and determine their status.
@@ -45,8 +45,8 @@ def plan(
         overrides: Overrides of the command line, which may contain lists of values and grids.
         results: The results folder, in which records of the cells are looked up.
         config_dir: Folder of additional configuration and classes.
-        arrived: Whether this process is the job of a submitted cell. Only then does the key of a submitted cell
-            contain its hardware.
+        here: Whether this machine runs the cells, whichever launcher they name. Otherwise only cells of the launcher
+            ``local`` have keys with their hardware.
         cache: Cache of tasks. Calls that share a cache build each task once.
 
     Returns:
@@ -63,7 +63,7 @@ def plan(
         load = Loader(config_dir)
         with bar(len(cells), "Planning", unit="cells") as advance:
             for each in (configuration.compose(cell, config_dir, load) for cell in cells):
-                cell = _cell(each, cache, config_dir, arrived)
+                cell = _cell(each, cache, config_dir, here)
                 missing = cache.missing_data(each.config)
                 # Without data the hash in the key is unknown, and cells are compared by the hash without the data.
                 identity = cell.key, config_hash(cell.config, "") if missing else ""
@@ -97,12 +97,13 @@ CHECKED = ("model.", "position=", "position.", "backbone.")
 
 
 class PlanCache:
-    """Cache of task specifications, data fingerprints, refused options and hardware names of planned cells."""
+    """Cache of tasks, data fingerprints, refused options, hardware names and launchers of planned cells."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _PlannedTask] = {}
         self._slugs: dict[str, str] = {}
         self._refusals: dict[str, str] = {}
+        self._launchers: dict[str, Launcher] = {}
 
     def spec(self, config: CellConfig) -> TaskSpec:
         """Return the specification of the task."""
@@ -135,6 +136,13 @@ class PlanCache:
         if name not in self._refusals:
             self._refusals[name] = _refusal(config, self.spec(config))
         return self._refusals[name]
+
+    def launcher(self, config: CellConfig) -> Launcher:
+        """Return the launcher. Raises ``UserError`` if one of its options is unknown or wrong."""
+        name = json.dumps(config.launcher, sort_keys=True)
+        if name not in self._launchers:
+            self._launchers[name] = build_launcher(config.launcher)
+        return self._launchers[name]
 
     def slug(self, config: CellConfig) -> str:
         """Return the short name of the hardware."""
@@ -181,13 +189,14 @@ def _examined(task: Task) -> _PlannedTask:
         return _PlannedTask(task.spec, missing=str(error))
 
 
-def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, arrived: bool) -> Cell:
+def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, here: bool) -> Cell:
     """Check a composed configuration and return its cell, with its key."""
     config, hardware = composed.config, UNRESOLVED
     before_planning(config, composed.overrides, composed.modified, composed.missing)
-    if arrived or config.launcher.name != "slurm":
-        check_machine(config, cores_per_cell(config))
-        config = with_own_threads(config)
+    launcher = cache.launcher(config)
+    if here or isinstance(launcher, Local):
+        check_machine(config)
+        config = launcher.adapted(config)
         hardware = cache.slug(config)
     fingerprint = cache.fingerprint(config)
     key = CellKey(
@@ -198,7 +207,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         hash=UNKNOWN_HASH if cache.missing_data(config) else config_hash(config, fingerprint),
         seed=config.seed,
     )
-    named = effective(as_dict(config), "")
+    named = effective(measured(config), "")
     edited = {EDITED: True} if edited_modules(named) else {}
     chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]
     return Cell(

@@ -24,7 +24,7 @@ from lra_bench.records.key import CellKey
 from lra_bench.records.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
 from lra_bench.records.schema import Record
 
-from .status import Planned, examined, must_run
+from .status import EndedCell, Planned, examined, must_run
 
 TRIALS = "trials"
 """Folder of the results folder that contains the records of trials."""
@@ -32,8 +32,7 @@ TRIALS = "trials"
 ENDED = ("ok", "diverged")
 """Statuses of trials with which a search continues."""
 
-Outcome = tuple[Planned, Record | None, int]
-Run = Callable[[Sequence[Planned], Path], Iterable[Outcome]]
+Run = Callable[[Sequence[Planned], Path], Iterable[EndedCell]]
 """A function that runs cells with their records in a results folder, and yields each as it ends."""
 
 
@@ -133,7 +132,7 @@ def _distinct(planned: Iterable[Planned], rerun: str) -> list[Planned]:
     return list(found.values())
 
 
-def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
+def with_choice(planned: Planned, results: Path) -> Planned | EndedCell:
     """Return a searched cell with the chosen learning rate, or its outcome if no rate could be chosen.
 
     If the trials failed, or all of them diverged, the outcome contains a record with this status.
@@ -174,7 +173,7 @@ def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
             )
 
 
-def with_choices(planned: Iterable[Planned], results: Path, rerun: str) -> Iterator[Planned | Outcome]:
+def with_choices(planned: Iterable[Planned], results: Path, rerun: str) -> Iterator[Planned | EndedCell]:
     """Yield each cell, with its learning rate or outcome as ``with_choice`` if the rate must be chosen."""
     for each in planned:
         yield with_choice(each, results) if is_searched(each, rerun) else each

@@ -11,6 +11,7 @@ from typing import Any
 from lra_bench.cells.cell import Cell
 from lra_bench.config.capabilities import mixer_capability
 from lra_bench.config.hashing import HASH_VERSION
+from lra_bench.config.objects import build_launcher
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
 from lra_bench.config.validation import refuses_network
@@ -38,12 +39,9 @@ THREADS = re.compile(r"-\d+t(?=-|$)")
 """The number of threads in the short name of hardware."""
 
 UNRESOLVED = "elsewhere"
-"""Hardware in the key of a submitted cell, until the job determines it on the machine that runs the cell."""
-PLACE = {
-    "launcher": ("name", "partition", "cpus", "gpus"),
-    "hardware": ("device", "precision", "compile", "strategy", "processes"),
-}
-"""The options that determine on what kind of machine a submitted cell runs, and how."""
+"""Hardware in the key of a cell that may run on another machine, where its command determines it."""
+HARDWARE = ("device", "precision", "compile", "strategy", "processes")
+"""Options of ``hardware`` that determine how a submitted cell runs."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +71,10 @@ class Planned:
         return self.status != "to run" and rerun != "failed"
 
 
+EndedCell = tuple[Planned, Record | None, int]
+"""A cell that has ended, its record (None if its input was wrong), and its exit code, see ``CellProcess.outcome``."""
+
+
 def check_rerun(rerun: str) -> None:
     """Raise ``UserError`` if ``rerun`` is not one of ``RERUN``."""
     if rerun not in RERUN:
@@ -95,22 +97,21 @@ def examined(cell: Cell, spec: TaskSpec, results: Path, note: str = "") -> Plann
 
 
 def record_of(cell: Cell, results: Path) -> Record | None:
-    """Return the cell's record in ``results``; for a submitted cell, the record with the same values of ``PLACE``."""
+    """Return the cell's record in ``results``; if it may run elsewhere, one with the same ``place_of``."""
     if cell.key.hardware != UNRESOLVED:
         return store.find_current(cell.key, results)
-    return record_at(cell.key, place_of(as_dict(cell.config)), results)
+    return record_at(cell.key, place_of(cell.config), results)
 
 
-def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | None:
-    """Return the best record of a cell, on any machine, whose options of ``PLACE`` have the values ``place``.
+def record_at(key: CellKey, place: Mapping[str, Any], results: Path) -> Record | None:
+    """Return the best record of a cell, on any machine, with the values ``place`` of ``place_of``.
 
     Records with a hash of another version are of other cells.
     """
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
     found = [store.load(path) for path in store.paths(results, pattern)]
-    current = [record for record in found if record.hash_version == HASH_VERSION]
-    same = [record for record in current if place_of(record.config) == list(place)]
-    return max(same, key=store.precedence, default=None)
+    current = [record for record in found if record.hash_version == HASH_VERSION and is_at(record, place)]
+    return max(current, key=store.precedence, default=None)
 
 
 def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:
@@ -131,9 +132,21 @@ def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:
     )
 
 
-def place_of(config: Mapping[str, Any]) -> list[Any]:
-    """Return the values of the options of ``PLACE`` in a configuration, given as a record stores it."""
-    return [config.get(section, {}).get(name) for section, names in PLACE.items() for name in names]
+def place_of(config: CellConfig) -> dict[str, Any]:
+    """Return the options that determine on what kind of machine a cell runs elsewhere, and how, with their values."""
+    names = [f"launcher.{name}" for name in ("_target_", *build_launcher(config.launcher).place)]
+    names += [f"hardware.{name}" for name in HARDWARE]
+    return {name: _value(as_dict(config), name) for name in names}
+
+
+def is_at(record: Record, place: Mapping[str, Any]) -> bool:
+    """Return whether a record has the values ``place`` of ``place_of``."""
+    return all(_value(record.config, name) == value for name, value in place.items())
+
+
+def _value(config: Mapping[str, Any], name: str) -> Any:
+    section, _, option = name.partition(".")
+    return (config.get(section) or {}).get(option)
 
 
 def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:

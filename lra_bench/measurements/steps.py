@@ -23,11 +23,16 @@ GROWTH = {"time": "time", "memory": "peak memory"}
 TRAINING, FORWARD = "a training step", "a forward pass"
 
 
+def train_flops(run: Any) -> float | None:
+    """Return the floating-point operations of the training run, None if unknown."""
+    per_token, tokens = map(run.find, ("flops.per_token_training", "training.tokens_seen"))
+    return None if per_token is None or tokens is None else per_token * tokens
+
+
 def flops_per_step(run: Any) -> float | None:
     """Return the floating-point operations of a training step, None if unknown."""
-    names = ("flops.per_token_training", "training.tokens_seen", "training.steps")
-    per_token, tokens, steps = map(run.find, names)
-    return None if per_token is None or tokens is None or not steps else per_token * tokens / steps
+    total, steps = train_flops(run), run.find("training.steps")
+    return None if total is None or not steps else total / steps
 
 
 def limit(run: Any, mode: str) -> str | None:
@@ -101,6 +106,14 @@ class StepBenchmark(Measurement):
             "number of tokens without padding",
             run=flops_per_step,
             seeds="mean",
+        ),
+        Column(
+            name="train_flops",
+            help="floating point operations of the forward and the backward passes of the training run, for its number "
+            "of tokens without padding",
+            run=train_flops,
+            seeds="mean",
+            dtype="float64",
         ),
         Column(
             name="joules_per_step",

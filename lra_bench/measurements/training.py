@@ -15,8 +15,9 @@ class Training(TypedDict, total=False):
     ``stopped_early`` is whether ``train.stop_at`` ended training before its last step. ``validation_floor`` is the
     score of the strongest floor on the evaluated rows of the validation split. ``take_off`` describes the fields
     ``takeoff_…``, ``late_loss_change`` and ``score_at_half``. ``lowest_validation_loss`` is the lowest of all
-    evaluations on the validation split; score and skill ``…_at_lowest_loss`` are those of the same evaluation. Records
-    of earlier versions lack all of these.
+    evaluations on the validation split; score and skill ``…_at_lowest_loss`` are those of the same evaluation.
+    ``best_weights_sha256`` is the digest of the file of the tested weights. Records of earlier versions lack all of
+    these.
     """
 
     steps: int | None
@@ -39,6 +40,7 @@ class Training(TypedDict, total=False):
     padded_tokens_per_second: float | None
     validation_change_on_reload: float | None
     final_weights_sha256: str
+    best_weights_sha256: str
 
 
 def took_off(run: Any) -> int | None:
@@ -63,6 +65,14 @@ class TrainingRun(Measurement):
     Result = Training
     columns = (
         Column(name="train_seconds", help="time spent in training steps, seconds", seeds="mean"),
+        Column(
+            name="train_seconds_alone",
+            help="time spent in training steps, seconds; empty if other programs ran at the same time, or if this is "
+            "unknown",
+            run=lambda run: run.alone(run.record.training or {}, "train_seconds"),
+            seeds="mean",
+            dtype="float64",
+        ),
         Column(
             name="took_off",
             help="number of seeds that took off: three evaluations in a row with validation skill above one half; "

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .declaration import AT_LEAST_ONE, AT_LEAST_TWO, NOT_NEGATIVE, POSITIVE, SHARE, one_of, option
+from .declaration import AT_LEAST_ONE, AT_LEAST_TWO, NOT_NEGATIVE, POSITIVE, SHARE, Rule, one_of, option
 
+LAYERS = Rule("must be at least 1 and at most 4096", lambda value: 1 <= value <= 4096)
 ACTIVATION = one_of(
     [
         *("gelu", "gelu_tanh", "relu", "silu", "elu", "selu", "sigmoid", "softplus"),
@@ -166,7 +167,7 @@ class BlockOptions:
             instead of storing them. Saves memory, costs time.
     """
 
-    depth: int = option(2, AT_LEAST_ONE)
+    depth: int = option(2, LAYERS)
     width: int = option(64, AT_LEAST_ONE)
     heads: int = option(2, AT_LEAST_ONE)
     head_dim: int | None = option(None, AT_LEAST_ONE)

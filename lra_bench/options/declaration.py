@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+MOST_ENTRIES = 10_000
+"""Largest number of entries of a list."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +28,16 @@ class Rule:
     def violated(self, option: str, value: Any) -> str:
         """Return the error message for a value of ``option``, empty if it satisfies the rule."""
         entries = value if isinstance(value, list) else [value]
+        if len(entries) > MOST_ENTRIES:
+            return f"{option}: has {len(entries):,} entries; at most {MOST_ENTRIES:,} are allowed"
         valid = all(self.allows(each) for each in entries if isinstance(each, self.types))
         return "" if valid else f"{option}={shown(value)}: {self.requirement}"
 
 
-AT_LEAST_ONE = Rule("must be at least 1", lambda value: value >= 1)
+AT_LEAST_ONE = Rule("must be at least 1 and below 2^63", lambda value: 1 <= value < 2**63)
 AT_LEAST_TWO = Rule("must be at least 2; null means none", lambda value: value >= 2)
-POSITIVE = Rule("must be above 0 and finite", lambda value: 0 < value < math.inf)
-NOT_NEGATIVE = Rule("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
+POSITIVE = Rule("must be above 0 and finite", lambda value: 0 < value <= sys.float_info.max)
+NOT_NEGATIVE = Rule("must be at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)
 SHARE = Rule("must be at least 0 and below 1", lambda value: 0 <= value < 1)
 SEED = Rule("must be at least 0 and below 2^63", lambda value: 0 <= value < 2**63)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from lra_bench.figures.palette import FAMILIES, GREY, family_order, look
+from lra_bench.figures.palette import look
 
 DARK_GROUND = "#15181c"
 READABLE = 4.5
@@ -16,20 +16,10 @@ def model_classes(families: Mapping[str, str]) -> dict[str, str]:
     return {model: f"m{number}" for number, model in enumerate(sorted(families))}
 
 
-def family_classes(families: Iterable[str]) -> dict[str, str]:
-    """Return the CSS class of each family's colour, in the order of the legends of figures."""
-    ordered = sorted(set(families), key=lambda family: (family_order(family), family))
-    return {family: f"f{number}" for number, family in enumerate(ordered)}
-
-
 def rules(families: Mapping[str, str]) -> str:
-    """Return the CSS rules of the classes of models and families."""
-    of_models = {name: look(model, families[model]).colour for model, name in model_classes(families).items()}
-    of_families = {name: _hue(family) for family, name in family_classes(families.values()).items()}
-    return "".join(
-        f".{name}{{--own:light-dark({colour},{lightened(colour)})}}\n"
-        for name, colour in {**of_models, **of_families}.items()
-    )
+    """Return the CSS rules of the classes of models, from a mapping of models to families."""
+    colours = {name: look(model, families[model]).colour for model, name in model_classes(families).items()}
+    return "".join(f".{name}{{--own:light-dark({colour},{lightened(colour)})}}\n" for name, colour in colours.items())
 
 
 def lightened(colour: str, ground: str = DARK_GROUND) -> str:
@@ -49,12 +39,6 @@ def contrast(one: str, other: str) -> float:
     """Return the contrast ratio of two colours, 1 to 21, as defined in WCAG 2.2."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
-
-
-def _hue(family: str) -> str:
-    if family in FAMILIES:
-        return FAMILIES[family].hue
-    return GREY if family == "control" else look("", family).colour
 
 
 def _luminance(colour: str) -> float:

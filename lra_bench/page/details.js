@@ -1,6 +1,4 @@
-// The details of a row are built when it is opened, from the JSON data at the end of the page.
-const DATA = JSON.parse(document.getElementById("data").textContent);
-
+// The details of a row, which are built when it is opened.
 const copyText = async (text) => {
   try {
     await navigator.clipboard.writeText(text);
@@ -17,15 +15,15 @@ const copyText = async (text) => {
   }
 };
 
-const copyButton = (text) => {
-  const button = make("button", { type: "button", class: "quiet copy" }, "Copy");
+const copyButton = (text, name = "Copy") => {
+  const button = make("button", { type: "button", class: "quiet copy" }, name);
   const announcement = make("span", { class: "unseen", role: "status" });
   button.addEventListener("click", async () => {
     const done = await copyText(text);
     button.focus();
     button.textContent = announcement.textContent = done ? "Copied" : "Copying failed: select the text";
     setTimeout(() => {
-      button.textContent = "Copy";
+      button.textContent = name;
       announcement.textContent = "";
     }, 2000);
   });
@@ -48,15 +46,16 @@ const factList = ([title, facts]) => {
 };
 
 const cellDetails = (cell) => {
-  const config = cell.config.map((at) => DATA.pool[at]).join("");
   return make("article", { class: "cell" },
     make("h4", {}, cell.task, make("small", {}, ` ${cell.place}`)),
-    make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.command)), ...copyButton(cell.command)),
+    make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.command)), ...copyButton(cell.command, "Copy command")),
     seedTable(cell.seeds),
     make("div", { class: "pictures" }, ...cell.charts.map((chart) => drawChart(chart, cell.look))),
-    make("div", { class: "columns" }, ...cell.facts.map((at) => factList(DATA.pool[at]))),
+    !cell.bibtex ? null : make("details", { class: "config bibtex" }, make("summary", {}, "BibTeX"),
+      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.bibtex)), ...copyButton(cell.bibtex, "Copy BibTeX"))),
+    make("div", { class: "columns" }, ...cell.facts.map(factList)),
     make("details", { class: "config" }, make("summary", {}, "Configuration"),
-      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, config)), ...copyButton(config))));
+      make("div", { class: "command" }, make("pre", { tabindex: 0 }, make("code", {}, cell.config)), ...copyButton(cell.config, "Copy configuration"))));
 };
 
 const chooser = (cells, shown) => {
@@ -67,28 +66,3 @@ const chooser = (cells, shown) => {
   }));
   return make("div", { class: "tasks", role: "group", "aria-label": "Task" }, ...buttons);
 };
-
-const detailRow = (row, id) => {
-  const cells = row.dataset.details.split(" ").map((at) => DATA.cells[Number(at)]);
-  const shown = make("div", {}, cellDetails(cells[0]));
-  const inner = make("div", { class: "inner" }, cells.length > 1 ? chooser(cells, shown) : null, shown);
-  return make("tr", { class: "detail", id }, make("td", { colspan: row.cells.length }, inner));
-};
-
-const setOpen = (row, open) => {
-  const button = row.querySelector("button.open");
-  const id = `details-${row.dataset.id}`;
-  const present = row.nextElementSibling?.matches("tr.detail") ? row.nextElementSibling : null;
-  if (open && !present) {
-    const detail = detailRow(row, id);
-    detail.hidden = row.hidden;
-    row.after(detail);
-  }
-  if (!open && present) present.remove();
-  button.setAttribute("aria-expanded", String(open));
-  if (open) button.setAttribute("aria-controls", id);
-  else button.removeAttribute("aria-controls");
-  row.classList.toggle("opened", open);
-};
-
-const isOpen = (row) => row.querySelector("button.open").getAttribute("aria-expanded") === "true";

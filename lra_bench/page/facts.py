@@ -69,17 +69,29 @@ def command(records: Sequence[Record]) -> str:
     return "\n".join(commands)
 
 
+def bibtex(record: Record) -> str:
+    """Return the BibTeX entry of the paper of the record's system, empty if it is unknown."""
+    known = record.capability or {}
+    title, arxiv = known.get("paper"), str(known.get("arxiv") or "")
+    if not title:
+        return ""
+    fields = {"title": "{" + re.sub(r"[&%$#_{}]", r"\\\g<0>", str(title)) + "}"}
+    if re.fullmatch(r"\d{4}\.\d{4,5}", arxiv):
+        fields |= {"year": f"20{arxiv[:2]}", "eprint": arxiv, "archivePrefix": "arXiv"}
+        fields["url"] = f"https://arxiv.org/abs/{arxiv}"
+    lines = "".join(f",\n  {name} = {{{value}}}" for name, value in fields.items())
+    return f"@misc{{{record.key.model}{lines}\n}}\n"
+
+
 @functools.lru_cache(maxsize=4096)  # cells share most parts of their configurations, and writing YAML is slow
 def as_yaml(part: str) -> str:
     """Convert a part of a configuration from JSON to YAML."""
     return yaml.dump(json.loads(part), Dumper=DUMPER, sort_keys=False, allow_unicode=True, width=100)
 
 
-def config(record: Record) -> Iterator[str]:
-    """Yield the parts of the configuration as YAML, without the seed."""
-    for name, part in record.config.items():
-        if name != "seed":
-            yield as_yaml(json.dumps({name: part}))
+def config(record: Record) -> str:
+    """Return the configuration as YAML, without the seed."""
+    return "".join(as_yaml(json.dumps({name: part})) for name, part in record.config.items() if name != "seed")
 
 
 def duration(seconds: float) -> str:

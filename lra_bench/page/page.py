@@ -1,48 +1,39 @@
-"""A self-contained HTML page with all tables of a results folder and the details of each row."""
+"""A self-contained HTML page with the tables of a results folder, its charts, and the details of each row."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
-from lra_bench.records.schema import STATUSES, Record
+from lra_bench.records.schema import Record
 from lra_bench.runtime.files import replacing, why
-from lra_bench.tables.cell import EMPTY
-from lra_bench.tables.column import Shown
+from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
 from lra_bench.tables.export import NO_RECORDS
-from lra_bench.tables.formatting import readable, rows_of
 from lra_bench.tables.layouts import LAYOUTS
-from lra_bench.tables.overview import task_labels
 from lra_bench.tables.summary import default_protocol
 
 from . import colours
-from .answers import answers
 from .details import details
-from .published import TRACK, published_tables
-from .rows import Places, Table
-from .tables import task_table, wide_tables
+from .published import published_tables
+from .rows import Places
+from .tables import protocols
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FILE = "leaderboard.html"
-SCRIPTS = ("dom.js", "sort.js", "filter.js", "chart.js", "details.js", "page.js")
-
-
-@dataclass(frozen=True)
-class Track:
-    """The tables of one protocol, or those of published results."""
-
-    id: str
-    title: str
-    tables: Sequence[Table]
-    runs: int = 0
+SCRIPTS = (
+    "dom.js", "state.js", "chart.js", "costs.js", "answer.js", "scatter.js", "details.js", "table.js", "compare.js",
+    "page.js",
+)  # fmt: skip
+"""Scripts in their order; each uses names of earlier ones."""
 
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
@@ -54,17 +45,19 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
 
     families = {record.key.model: "other" for record in records}
     families |= {record.key.model: record.capability.get("family", "other") for record in records if record.capability}
-    looks = colours.model_classes(families)
     board = frames["long"]
-    places = Places(board, families, looks)
-    default = default_protocol(records) if records else TRACK
-    tracks = [
-        *sorted(_tracks(records, frames, places), key=lambda track: track.id != default),
-        Track(TRACK, LAYOUTS["published"].title, published_tables(frames["published"])),
-    ]
+    places = Places(board, records, families, colours.model_classes(families))
+    boards = protocols(records, board, frames["wide"], default_protocol(records), places) if records else []
+    data = {
+        "protocols": boards,
+        "published": published_tables(frames["published"]),
+        "cells": details(records, board, places.look),
+        "minSeeds": MIN_SEEDS,
+        "claimSeeds": CLAIM_SEEDS,
+    }
     sources = {name: _text(name) for name in ("page.html.j2", "page.css", *SCRIPTS)}
     style = sources["page.css"] + colours.rules(families)
-    script = '"use strict";\n(() => {\n' + "\n".join(sources[name] for name in SCRIPTS) + "})();\n"
+    script = '"use strict";\n(async () => {\n' + "\n".join(sources[name] for name in SCRIPTS) + "})();\n"
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=jinja2.DictLoader(sources),
@@ -75,25 +68,10 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
         script=script,
         script_hash=_hash(script),
         icon=base64.b64encode(_text("icon.svg").encode()).decode(),
-        tracks=tracks,
-        default=default,
-        answers=answers(board, default, places) if records else [],
-        measured=[track for track in tracks if track.id != TRACK],
-        choices={
-            "track": [(track.id, track.title) for track in tracks],
-            "task": [(task, task) for task in sorted({record.key.task for record in records})],
-            "hardware": [(machine, machine) for machine in sorted({record.machine for record in records})],
-            "family": [(family, readable(family)) for family in colours.family_classes(families.values())],
-        },
-        families=colours.family_classes(families.values()),
-        columns=_columns(tracks),
-        statuses=STATUSES,
-        notes=[LAYOUTS[name].note for name in ("wide", "long")],
+        board=boards[0] if boards else None,
         published_note=LAYOUTS["published"].note,
-        data=details(records, board, places.look),
-        empty=EMPTY,
+        data=packed(data),
         if_empty=if_empty,
-        elsewhere=TRACK,
         count=len(records),
         last=max((record.finished_at for record in records), default="")[:10],
         version=metadata.version("lra-bench"),
@@ -113,31 +91,10 @@ def write_page(
     return path
 
 
-def _tracks(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], places: Places) -> list[Track]:
-    """Return one track per protocol, with a table of all tasks followed by one table per task."""
-    board, overview = frames["long"], frames["wide"]
-    tracks = []
-    for protocol, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
-        own = board[board["protocol"] == protocol]
-        own = own.assign(label=task_labels(own))
-        floors = rows_of(rows[rows["kind"] == "floor"])
-        tables = [*wide_tables(rows, places)]
-        for number, (label, members) in enumerate(own.groupby("label", sort=False)):
-            tables.append(task_table(members.drop(columns="label"), str(label), floors, places, number))
-        runs = sum(record.key.protocol == protocol for record in records)
-        tracks.append(Track(str(protocol), str(protocol), tables, runs))
-    return tracks
-
-
-def _columns(tracks: Sequence[Track]) -> list[Shown]:
-    """Return the columns of all measured tables without duplicates, for the list of columns on the page."""
-    found = {
-        column.key: column
-        for track in tracks if track.id != TRACK
-        for table in track.tables
-        for column in table.columns
-    }  # fmt: skip
-    return list(found.values())
+def packed(data: Any) -> str:
+    """Return JSON values compressed by zlib, in base64; browsers unpack them with ``DecompressionStream``."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def _text(name: str) -> str:

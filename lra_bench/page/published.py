@@ -11,13 +11,11 @@ from lra_bench.tables.column import Context, Shown
 from lra_bench.tables.formatting import Section
 from lra_bench.tables.published_table import published_sections
 
-from .rows import Body, Row, Table, digest
+from .rows import Json, described, digest, encoded, table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TRACK = "_published"
-"""Id of the track of published results; protocols never begin with an underscore."""
 WORDS = ("printed average", "flags", "quotes")
 HELP = {
     "avg5": "mean accuracy over the five tasks without Path-X, computed from the row",
@@ -28,26 +26,30 @@ HELP = {
 }
 
 
-def published_tables(frame: pd.DataFrame) -> list[Table]:
+def published_tables(frame: pd.DataFrame) -> list[Json]:
     """Return the tables of the published layout, in its order."""
     return [_table(place, section) for place, section in enumerate(published_sections(frame))]
 
 
-def _table(place: int, section: Section) -> Table:
+def _table(place: int, section: Section) -> Json:
     names = [str(name) for name in section.table.columns if name != "model"]
     first = Column(
         name="variant", help="name of the model in the source", display=Display("model", kind="text", first="ascending")
     )
-    columns = [Shown(column, Context()) for column in (first, *map(_column, names))]
+    columns = [described(Shown(column, Context())) for column in (first, *map(_column, names))]
     rows = [
-        Row(
-            id=digest((section.title, row["model"])), kind="published", name=row["model"],
-            cells={"variant": word(row["model"]), **{name: _cell(name, row[name]) for name in names}},
-        )
+        {
+            "id": digest((section.title, row["model"])),
+            "kind": "published",
+            "name": row["model"],
+            "cells": {
+                "variant": encoded(word(row["model"])),
+                **{name: encoded(cell) for name in names if (cell := _cell(name, row[name]))},
+            },
+        }
         for row in section.table.to_dict("records")
-    ]  # fmt: skip
-    remarks = [section.remark] if section.remark else []
-    return Table(f"{TRACK}-{place}", section.title, "", columns, [Body("published", "", rows)], remarks)
+    ]
+    return table(f"published-{place}", section.title, columns, [("published", "", rows)], section.remark)
 
 
 def _column(name: str) -> Column:

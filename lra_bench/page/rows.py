@@ -1,116 +1,124 @@
-"""Tables of the page: rows grouped in bodies, their ids, and the positions of their details."""
+"""Tables of the page as JSON values: columns, cells, rows with their ids, and the positions of their details."""
 
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from lra_bench.records.schema import Record
 from lra_bench.tables.cell import Cell
-from lra_bench.tables.column import Shown
-from lra_bench.tables.formatting import source
+from lra_bench.tables.column import Row, Shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Json = dict[str, Any]
+
 OF_VARIANT = ["protocol", "section", "variant", "modified", "hardware"]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of a table.
+def table(
+    name: str, title: str, columns: Sequence[Json], bodies: Sequence[tuple[str, str, list[Json]]], *remarks: str
+) -> Json:
+    """Return a table, without columns that are empty in all rows and bodies that have no rows.
 
-    ``details`` are the positions of its cells in the details of the page, ``look`` is the CSS class of its colour, and
-    ``source`` names its reference board, empty for the user's own rows.
+    Args:
+        name: The id of the table.
+        title: Its title.
+        columns: The columns, as returned by ``described``.
+        bodies: Kind, heading and rows of each group of rows that are sorted together. The cells of a row are a mapping
+            ``cells`` by the key of the column.
+        remarks: Sentences shown below the table.
+
+    Returns:
+        The table.
     """
-
-    id: str
-    kind: Literal["measured", "floor", "published"]
-    name: str
-    cells: Mapping[str, Cell]
-    modified: str = ""
-    look: str = ""
-    family: str = ""
-    hardware: str = ""
-    source: str = ""
-    details: Sequence[int] = ()
+    filled = {key for _, _, rows in bodies for row in rows for key in row["cells"]}
+    return {
+        "id": name,
+        "title": title,
+        "columns": [column for column in columns if column["key"] in filled],
+        "bodies": [{"kind": kind, "title": heading, "rows": rows} for kind, heading, rows in bodies if rows],
+        "remarks": [*filter(None, remarks)],
+    }
 
 
-@dataclass(frozen=True)
-class Body:
-    """Rows that are sorted together under a common heading."""
-
-    kind: Literal["ranked", "edge", "modified", "floor", "published"]
-    title: str
-    rows: Sequence[Row]
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table; ``task`` is empty for a table of all tasks of a track, and ``remarks`` are shown below the table."""
-
-    id: str
-    title: str
-    task: str
-    columns: Sequence[Shown]
-    bodies: Sequence[Body]
-    remarks: Sequence[str] = field(default=())
-
-    def rows(self) -> int:
-        """Return the number of rows."""
-        return sum(len(body.rows) for body in self.bodies)
+def described(column: Shown) -> Json:
+    """Return what the script needs of a column."""
+    return {
+        "key": column.key,
+        "heading": column.page_heading,
+        "help": column.help,
+        "kind": column.display.kind,
+        "first": column.first,
+        "machine": column.display.machine,
+    }
 
 
-def without_empty(columns: Sequence[Shown], bodies: Sequence[Body]) -> list[Shown]:
-    """Return the columns that are not empty in all rows."""
-    return [column for column in columns if any(row.cells.get(column.key) for body in bodies for row in body.rows)]
+def cells(row: Row, columns: Iterable[Shown]) -> dict[str, Json]:
+    """Return the cells of a row that are not empty, by the key of their column."""
+    found = ((column.key, column.cell(row)) for column in columns)
+    return {key: encoded(cell) for key, cell in found if cell}
+
+
+def encoded(cell: Cell) -> Json:
+    """Return the fields of a cell without empty ones and without the unit, which the heading states."""
+    return {
+        name: value
+        for name, value in asdict(cell).items()
+        if name != "unit" and value is not False and value not in (None, "", ())
+    }
 
 
 class Places:
-    """Positions of the details of rows, and families and colours of models.
+    """Positions of the details of rows, and families, colours and labels of models.
 
     Details have the same positions as the rows of the long layout.
     """
 
-    def __init__(self, board: pd.DataFrame, families: Mapping[str, str], looks: Mapping[str, str]) -> None:
+    def __init__(
+        self, board: pd.DataFrame, records: Sequence[Record], families: Mapping[str, str], looks: Mapping[str, str]
+    ) -> None:
         self._families, self._looks = families, looks
+        self._labels = {record.key.model: record.variant.get("label") or record.key.model for record in records}
+        counts = Counter(self._labels.values())
+        self._labels |= {
+            model: f"{label} ({model})" for model, label in self._labels.items() if counts[label] > 1 and label != model
+        }
         self._of_variant: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
         for place, row in enumerate(board.to_dict("records")):
             self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
 
-    def of_variant(self, row: Mapping[str, Any], labels: Sequence[str]) -> Sequence[int]:
-        """Return the positions of all tasks of a variant on one machine, those of the columns first."""
+    def of_variant(self, row: Row, labels: Sequence[str]) -> Sequence[int]:
+        """Return the positions of all tasks of a variant on one machine, in the order of the labels of the tasks."""
         order = [label.split(" ")[0] for label in labels]
-        own = [((order.index(task), "") if task in order else (len(order), task), place)
-               for task, place in self._of_variant[_variant(row)]]  # fmt: skip
-        return [place for _, place in sorted(own)]
-
-    def family(self, model: str | None) -> str:
-        """Return the family of a model, empty if it is unknown."""
-        return self._families.get(model or "", "")
+        own = self._of_variant[_variant(row)]
+        return [place for _, place in sorted((order.index(task), place) for task, place in own)]
 
     def look(self, model: str | None) -> str:
         """Return the CSS class of a model's colour, empty if the model is unknown."""
         return self._looks.get(model or "", "")
 
+    def identity(self, row: Row, parts: Iterable[Any]) -> Json:
+        """Return the fields that identify a measured row; ``parts`` must be unique on the page."""
+        label = self._labels.get(row["model"], row["model"])
+        return {
+            "id": digest(parts),
+            "name": label + row["variant"].removeprefix(row["model"]),
+            "variant": row["variant"],
+            "modified": row.get("modified_values") or "",
+            "family": self._families.get(row["model"], ""),
+            "look": self.look(row["model"]),
+            "hardware": row["hardware"],
+            "own": not row["reference"],
+        }
+
 
 def _variant(row: Mapping[Any, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in OF_VARIANT)
-
-
-def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any]) -> dict[str, Any]:
-    """Return the fields that identify a row of the wide or the long layout; ``parts`` must be unique on the page."""
-    return {
-        "id": digest(parts),
-        "kind": row.get("kind", "measured"),
-        "name": row["variant"],
-        "modified": row["modified"] or "",
-        "family": family,
-        "look": look,
-        "hardware": row["hardware"] or "",
-        "source": source(row.get("reference")),
-    }
 
 
 def digest(parts: Iterable[Any]) -> str:

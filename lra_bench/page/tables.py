@@ -1,137 +1,225 @@
-"""Tables of the page: one or more for all tasks of a track, and one per task."""
+"""Tables of the page: one of all systems and tasks per protocol, and one per task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.records.schema import Record
+from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
 from lra_bench.tables import columns as registry
-from lra_bench.tables.cell import Cell, scored, word
-from lra_bench.tables.column import Row as Data
-from lra_bench.tables.column import Shown, shown
-from lra_bench.tables.formatting import rows_of
-from lra_bench.tables.overview import task_columns
-from lra_bench.tables.runs import SECTIONS
+from lra_bench.tables.cell import Cell, scored
+from lra_bench.tables.claims import Key, Ranking, place_name, rankings
+from lra_bench.tables.column import Context, Row, Shown, shown
+from lra_bench.tables.column_cells import score_of_seeds, status
+from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
+from lra_bench.tables.naming import earlier_protocols
+from lra_bench.tables.overview import task_columns, task_labels
 from lra_bench.tables.sections import (
     comparison_remark,
     floor_remark,
     long_context,
     repeats_remark,
-    rows_with,
-    task_groups,
     wide_context,
 )
 
-from .rows import Body, Places, Row, Table, identity, without_empty
+from . import costs
+from .rows import Json, Places, cells, described, digest, encoded, table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BODIES: Mapping[Any, str] = {
-    "ranked": "Ranked",
+    "ranked": "",
+    "floor": "Floors (baselines without a model)",
     "edge": "Searched learning rate at an end of the grid: not ranked",
     "modified": "Protocol modified: ranked separately",
-    "floor": "Floors (baselines without a model)",
 }
-"""Headings of the groups of rows in a table."""
+"""Headings of the groups of rows in a table of one task, in their order."""
+
+SKILL = {"kind": "number", "first": "descending", "task": True}
+
+Tests = Mapping[Any, Mapping[tuple[Key, Key], int]]
+"""For each ranking the pairs of rows that were compared: 1 if the first is better, -1 if the second is, otherwise 0."""
 
 
-def wide_tables(frame: pd.DataFrame, places: Places) -> Iterator[Table]:
-    """Yield the tables of all tasks of one protocol from its rows of the layout ``wide``.
+def protocols(
+    records: Sequence[Record], board: pd.DataFrame, overview: pd.DataFrame, default: str, places: Places
+) -> list[Json]:
+    """Return the tables of each protocol: ``default`` first, earlier versions of a protocol last."""
+    tests = {place: dict(_tested(ranking)) for place, ranking in rankings(records).items()}
+    earlier = earlier_protocols(records)
+    found = []
+    for name, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
+        own = board[board["protocol"] == name]
+        by_label = dict(iter(own.assign(label=task_labels(own)).groupby("label", sort=False)))
+        groups = {label: by_label[label] for label in task_columns(overview) if label in by_label}
+        titles = _titles([*groups])
+        floors = rows_of(rows[rows["kind"] == "floor"])
+        found.append(
+            {
+                "id": str(name),
+                "earlier": name in earlier,
+                "runs": sum(record.key.protocol == name for record in records),
+                "machines": sorted(set(own["hardware"])),
+                "systems": _systems(rows_of(rows[rows["kind"] == "measured"]), groups, titles, places),
+                "tasks": [
+                    _task(groups[label], label, floors, tests, places) | {"title": titles[label], "label": label}
+                    for label in groups
+                ],
+            }
+        )
+    return sorted(found, key=lambda each: (each["id"] != default, each["earlier"], each["id"]))
 
-    There is one table per group of tasks on which the same variants were measured.
-    """
-    everything = rows_of(frame)
-    groups = task_groups([row for row in everything if row["kind"] == "measured"], task_columns(frame))
-    for number, labels in enumerate(groups):
-        rows = rows_with(everything, labels)
-        context, parts = wide_context(rows, labels)
-        columns = list(shown(registry.pick(registry.WIDE, registry.WIDE_PAGE), context, parts))
-        bodies = [
-            Body(name, BODIES[name], _variants(members, columns, labels, places))
-            for name in BODIES
-            if (members := [row for row in rows if _body(row) == name])
-        ]
-        title = "All tasks" if len(groups) == 1 else f"Tasks measured with the same systems: {', '.join(labels)}"
-        suffix = f"-{number}" if number else ""
-        yield Table(f"{rows[0]['protocol']}-all{suffix}", title, "", without_empty(columns, bodies), bodies)
+
+def _titles(labels: Sequence[str]) -> dict[str, str]:
+    """Return the labels of tasks without what their data lack, unless only that distinguishes two of them."""
+    short = {label: label.partition(" (")[0] for label in labels}
+    return {label: name if [*short.values()].count(name) == 1 else label for label, name in short.items()}
 
 
-def task_table(frame: pd.DataFrame, label: str, floors: Sequence[Data], places: Places, number: int) -> Table:
-    """Return the table of one task.
+def _systems(
+    rows: Sequence[Row], groups: Mapping[str, pd.DataFrame], titles: Mapping[str, str], places: Places
+) -> Json:
+    """Return the table of all systems and tasks: skills, and further columns of the layout ``wide``."""
+    rows = [row for row in rows if row["section"] == "ranked"]
+    context, _ = wide_context(rows, ())
+    picked = registry.pick(registry.WIDE, registry.WIDE_PAGE)
+    columns = list(shown([column for column in picked if not column.repeats], context, {}))
+    skills = {
+        place: (label, _skill(row))
+        for label, group in groups.items()
+        for place, row in zip(group.index, rows_of(group), strict=True)
+    }
+    found = []
+    for row in rows:
+        parts = [row[name] for name in ("protocol", "section", "variant", "modified", "hardware")]
+        details = places.of_variant(row, [*groups])
+        found.append(
+            {
+                **places.identity(row, parts),
+                "kind": "measured",
+                "details": details,
+                "cells": {**cells(row, columns), **dict(skills[place] for place in details)},
+            }
+        )
+    first, *others = map(described, columns)
+    tasks = [first | {"key": label, "heading": titles[label], "help": label, **SKILL} for label in groups]
+    return table(f"{rows[0]['protocol']}-all" if rows else "", "", [first, *tasks, *others], [("ranked", "", found)])
+
+
+def _skill(row: Row) -> Json:
+    """Return the skill on one task as a cell, with the score and its unit as ``note``; badges without a score."""
+    if row["skill"] is None:
+        return encoded(replace(status(row, Context()), value=None))
+    cell = score_of_seeds(row, Context(metric=row["metric"]))
+    unit = "" if "learned" in cell.text else " bits" if row["metric"] == "bits_per_character" else " %"
+    note = replace(cell, text=cell.text + unit).plain()
+    text = percent(row["skill"]).removesuffix(" %")
+    own = Cell("0" if text == "-0" else text, row["skill"], best=cell.best, at_floor=cell.at_floor)
+    return encoded(own) | {"note": note, "few": row["seeds"] < MIN_SEEDS}
+
+
+def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, places: Places) -> Json:
+    """Return the table of one task, with what the answers and the comparison of two rows need.
 
     Args:
         frame: The rows of one task, task version and data in the layout ``long``. The index contains the positions of
             their details.
         label: The label of the task in the layout ``wide``.
         floors: The floors of the layout ``wide``.
-        places: The details, families and colours of rows.
-        number: A number that distinguishes the tables of one task.
+        tests: The comparisons of all rankings.
+        places: The details, names and colours of rows.
 
     Returns:
-        The table.
+        The table, with ``metric``, ``floor`` and ``missing`` (what the data lacks, and whether nothing was learned).
     """
     rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
     context, parts = long_context(rows)
-    columns = list(
-        shown(registry.pick((*registry.long(), *registry.PAGE_ONLY), registry.view(registry.LONG_PAGE)), context, parts)
-    )
-    bodies, remarks = [], []
-    for section in SECTIONS:
-        if members := [row for row in rows if row["section"] == section]:
-            bodies.append(Body(section, BODIES[section], [_run(row, columns, places) for row in members]))
-            remarks.append(comparison_remark(members))
-    others = [_floor(row, label, context.metric) for row in floors]
-    if known := [row for row in others if row.cells["score"]]:
-        bodies.append(Body("floor", BODIES["floor"], known))
+    names = [name for name in registry.view(registry.LONG_PAGE) if name not in costs.INSTEAD_OF]
+    picked = registry.pick((*registry.long(), *registry.PAGE_ONLY), names)
+    columns = list(shown([*picked[:3], *costs.columns(rows), *picked[3:]], context, parts))
+    bodies = []
+    for kind, heading in BODIES.items():
+        if kind == "floor":
+            bodies.append((kind, heading, list(_floors(floors, label, context.metric))))
+            continue
+        members = [row for row in rows if row["section"] == kind]
+        bodies.append((kind, heading, [_run(row, members, columns, tests, places) for row in members]))
     first = rows[0]
-    beaten = floor_remark([row for row in rows if row["section"] == "ranked"])
-    missing = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
-    missing += f" · {remark}" if (remark := repeats_remark(rows)) else ""
-    version = f" v{first['task_version']}" if label.startswith(f"{first['task']} v") else ""
-    return Table(
-        f"{first['protocol']}-{first['task']}-{number}",
-        f"{first['task']}{version}{missing}{f': {beaten}' if beaten else ''}", first["task"],
-        without_empty(columns, bodies), bodies, [*filter(None, remarks)],
-    )  # fmt: skip
+    known = next((row for row in rows if row["floor"] is not None), None)
+    ranked = [row for row in rows if row["section"] == "ranked"]
+    return table(
+        f"{first['protocol']}-{label}", label, [*map(described, columns)], bodies, comparison_remark(ranked)
+    ) | {
+        "metric": context.metric,
+        "missing": [*filter(None, (first["data_lacks"], repeats_remark(rows), floor_remark(ranked)))],
+        "floor": known and _named_floor(known),
+    }
 
 
-def _body(row: Data) -> Any:
-    return row["section"] if row["kind"] == "measured" else row["kind"]
+def _run(row: Row, others: Sequence[Row], columns: Sequence[Shown], tests: Tests, places: Places) -> Json:
+    """Return a measured row of one task with its claims.
 
-
-def _cells(row: Data, columns: Iterable[Shown]) -> dict[str, Cell]:
-    """Return the cells of a row by column key."""
-    return {column.key: column.cell(row) for column in columns}
-
-
-def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[str], places: Places) -> list[Row]:
-    """Return the rows of all tasks."""
-    found = []
-    for row in rows:
-        parts = [row[name] for name in ("protocol", "section", "variant", "modified", "hardware")]
-        found.append(
-            Row(
-                **identity(row, places.family(row["model"]), places.look(row["model"]), [*parts, *labels]),
-                cells=_cells(row, columns),
-                details=places.of_variant(row, labels) if row["kind"] == "measured" else (),
-            )
-        )
-    return found
-
-
-def _run(row: Data, columns: Sequence[Shown], places: Places) -> Row:
-    """Return a measured row of one task."""
+    ``ties`` and ``beats`` are the positions of the rows among ``others`` that it is not shown to differ from, and that
+    are shown to be worse. ``compared`` is the comparison with the reference row as text, None without one.
+    """
     parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
-    return Row(
-        **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
-        cells=_cells(row, columns),
-        details=(row["place"],),
-    )
+    tested = tests.get(place_name(row), {})
+    found = [(other["place"], tested.get((_key(row), _key(other)))) for other in others]
+    text = difference(row["difference"], row["metric"])
+    if row["difference_low"] is not None and row["difference_high"] is not None:
+        ends = (difference(row[f"difference_{end}"], row["metric"]).split(" ")[0] for end in ("low", "high"))
+        text += f" [{', '.join(ends)}]"
+    return {
+        **places.identity(row, parts),
+        "kind": "measured",
+        "details": [row["place"]],
+        "seeds": row["seeds"],
+        "score": row["score"],
+        "clears": row["clears_floor"] is True,
+        "best": bool(row["best"]),
+        "ties": [place for place, better in found if better == 0],
+        "beats": [place for place, better in found if better == 1],
+        "compared": {"difference": text, "verdict": row["verdict"]} if row["verdict"] else None,
+        "cells": cells(row, columns),
+    }
 
 
-def _floor(row: Data, label: str, metric: str | None) -> Row:
-    """Return a floor of the layout ``wide`` as a row of the table of one task."""
-    parts = [row["protocol"], label, row["kind"], row["variant"]]
-    score = scored(row.get(f"score_{label}"), None, None, metric)
-    return Row(**identity(row, "", "", parts), cells={"variant": word(row["variant"]), "score": score})
+def _key(row: Row) -> Key:
+    return row["model"], row["reference"], row["hash"]
+
+
+def _tested(ranking: Ranking) -> Iterator[tuple[tuple[Key, Key], int]]:
+    """Yield the pairs of a ranking that were compared, in both orders; the better one is that of the tested seeds."""
+    for pair, differs in ranking.separated().items():
+        a, b = pair
+        own, other = ranking.entries[a], ranking.entries[b]
+        shared = own.records.keys() & other.records.keys()
+        paired = len(shared) >= CLAIM_SEEDS or min(len(own.records), len(other.records)) < CLAIM_SEEDS
+        means = [
+            fmean(record.score() or 0.0 for seed, record in each.records.items() if seed in shared or not paired)
+            for each in (own, other)
+        ]
+        better = 1 if (means[0] > means[1]) == own.first.higher_is_better else -1
+        yield (a, b), better * differs
+        yield (b, a), -better * differs
+
+
+def _named_floor(row: Row) -> Json:
+    return {
+        "value": row["floor"], "text": score(row["floor"], row["metric"]), "name": readable(row["floor_name"] or "")
+    }  # fmt: skip
+
+
+def _floors(floors: Sequence[Row], label: str, metric: str | None) -> Iterator[Json]:
+    """Yield the floors of the layout ``wide`` as rows of the table of one task."""
+    for row in floors:
+        cell = scored(row.get(f"score_{label}"), None, None, metric)
+        if cell:
+            parts = [row["protocol"], label, "floor", row["variant"]]
+            yield {
+                "id": digest(parts), "kind": "floor", "name": row["variant"], "cells": {"score": encoded(cell)}
+            }  # fmt: skip

@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lra_bench.runtime.processor import processor
 
-from .sections import Code, Environment
+from .sections import Code, Environment, Machine
 
 if TYPE_CHECKING:
     from lra_bench.runtime.hardware import Hardware
@@ -44,7 +44,7 @@ LIBRARIES = (
 
 def environment(hardware: Hardware | None = None) -> Environment:
     """Return a description of the machine, with the settings of ``hardware``, and of the software versions."""
-    return {"hardware": _machine(hardware), "software": _software()}
+    return {"hardware": cast(Machine, _machine(hardware)), "software": _software()}
 
 
 def host() -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from .schema import Record
 
 CUT = 1.2
 """Ratio of neighbouring throughputs above which they belong to different machines."""
 
-CEILING = "matmul_flops_per_second"
+CEILING: Final = "matmul_flops_per_second"
 """Field of ``environment["hardware"]`` with the throughput of matrix products, the best of five measurements."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.runtime.files import expanded
 
 from .packed import RECORDS, folder_of, packed
 from .reference import boards
@@ -41,7 +42,7 @@ def find_paths(text: str, root: Path, reference: Path | None = None) -> list[Pat
 
 
 def _find(text: str, root: Path, reference: Path | None) -> list[Path]:
-    given = Path(text).expanduser()
+    given = expanded(text, "RECORD")
     if given.is_file() and given.name != RECORDS:
         return [given.absolute()]
     if text == LAST:

@@ -12,7 +12,7 @@ from lra_bench.contracts import UserError
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-LARGEST_ROWS = 10_000_000
+LARGEST_ROWS = 2_000_000
 """Largest accepted number of rows, above the number of steps or predictions of any run.
 
 A small damaged file can declare billions of rows.
@@ -37,7 +37,8 @@ def open_table(
 
     Raises:
         UserError: If the file is damaged, also when it is read inside the context, if it has more than
-            ``LARGEST_ROWS`` rows, if it has no row group ``group``, or if a required column is missing or not numeric.
+            ``LARGEST_ROWS`` rows, if it has no row group ``group``, if two columns have the same name, or if a required
+            column is missing or not numeric.
         FileNotFoundError: If the file does not exist.
     """
     import pyarrow
@@ -51,7 +52,10 @@ def open_table(
             part = file.metadata if group is None else file.metadata.row_group(group)
             if part.num_rows > LARGEST_ROWS:
                 raise UserError(f"{where}: declares {part.num_rows:,} rows, more than {LARGEST_ROWS:,}")
-            if missing := sorted({*numbers, *columns} - set(file.schema_arrow.names)):
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                raise UserError(f"{where}: has the column {max(names, key=names.count)} twice")
+            if missing := sorted({*numbers, *columns} - set(names)):
                 raise UserError(f"{where}: has no column {missing[0]}")
             for column in numbers:
                 if not _is_number(file.schema_arrow.field(column).type):

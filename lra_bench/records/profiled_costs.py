@@ -37,7 +37,7 @@ def _costs(profiles: Sequence[StoredProfile], hashes: set[str]) -> Mapping[str, 
         return {}
     chosen = max(zip(counts, range(len(counts)), strict=True))[1]
     profile = profiles[chosen]
-    rows = [row for row in _first_batch(profile.rows) if row["hash"] in hashes]
+    rows = [row for row in _first_batch(profile.rows, MODE) if row["hash"] in hashes]
     ratios = [(row, ratio) for row in rows if (ratio := row["speed_ratio_default"])]
     lengths = Counter(row["length"] for row, _ in ratios)
     if not lengths:
@@ -49,6 +49,10 @@ def _costs(profiles: Sequence[StoredProfile], hashes: set[str]) -> Mapping[str, 
         for summary in reversed(profile.summaries)
         if summary["mode"] == MODE and summary["batch_policy"] == rows[0]["batch_policy"]
     }
+    forward: dict[str, float] = {}
+    for row in _first_batch(profile.rows, "inference"):
+        if row["length"] == length and (seconds := row.get("median_seconds")) is not None:
+            forward.setdefault(row["hash"], seconds / row["batch_size"])
     found: dict[str, ProfiledCosts] = {}
     for row, ratio in ratios:
         if row["length"] == length and row["hash"] not in found:
@@ -63,13 +67,14 @@ def _costs(profiles: Sequence[StoredProfile], hashes: set[str]) -> Mapping[str, 
                 "time_low": fit["time_low"] if fit else None,
                 "time_high": fit["time_high"] if fit else None,
                 "growth_lengths": fit["lengths"] if fit else (),
+                "inference_seconds": forward.get(row["hash"]),
             }
     return found
 
 
-def _first_batch(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
-    """Return the rows of training steps with the first batch size and policy of the profile."""
-    timed = [row for row in rows if row["mode"] == MODE]
+def _first_batch(rows: Sequence[ProfileRow], mode: str) -> list[ProfileRow]:
+    """Return the rows of a mode with its first batch size and policy in the profile."""
+    timed = [row for row in rows if row["mode"] == mode]
     if not timed:
         return []
     policy, size = timed[0]["batch_policy"], timed[0]["batch_size"]

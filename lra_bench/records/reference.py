@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
+from lra_bench.runtime.files import expanded
 
 from .packed import RECORDS
 from .schema import Record
@@ -25,7 +26,7 @@ def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
     """
     for name, value in (("--reference", option), ("LRA_BENCH_REFERENCE", os.environ.get("LRA_BENCH_REFERENCE"))):
         if value and str(value) != NONE:
-            folder = Path(value).expanduser().absolute()
+            folder = expanded(value, name).absolute()
             if not folder.is_dir():
                 raise UserError(
                     f"{name} {value}: no such folder; set it to a folder that contains boards, or to {NONE}"

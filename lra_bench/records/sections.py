@@ -49,10 +49,37 @@ class Data(Repeats):
     rows: dict[str, int]
 
 
+class Machine(TypedDict, total=False):
+    """The machine, as ``records.environment`` describes it."""
+
+    processor: str
+    processor_family: str | None
+    processor_model: str | None
+    processor_stepping: str | None
+    virtual: bool | None
+    cache_bytes: dict[str, int]
+    instruction_sets: list[str]
+    architecture: str
+    cores_physical: int | None
+    cores_logical: int | None
+    cores_usable: int | None
+    memory_bytes: int | None
+    load_average_1_minute: float | None
+    device: str
+    precision: str
+    compile: bool
+    accelerated: bool
+    threads: int
+    processes: int
+    strategy: str
+    gpu: dict[str, Any] | None
+    matmul_flops_per_second: float | None
+
+
 class Environment(TypedDict):
     """The machine and the versions of the software."""
 
-    hardware: dict[str, Any]
+    hardware: Machine
     software: dict[str, Any]
 
 
@@ -62,7 +89,8 @@ class ProfiledCosts(TypedDict):
     ``relative_speed`` is the speed of a step divided by the Transformer's with the attention kernel ``kernel``, at
     ``length`` tokens; ``relative_memory`` is the same ratio of peak memory. ``spread_of_relative_speed`` is half of the
     width of the 95 % interval of the ratio, divided by it. The time of a step over ``growth_lengths`` is fitted as N^a
-    with a = ``time_exponent``; ``time_low`` and ``time_high`` are the ends of its 95 % interval.
+    with a = ``time_exponent``; ``time_low`` and ``time_high`` are the ends of its 95 % interval. ``inference_seconds``
+    is the median time of a forward pass at the same length, divided by the batch size.
     """
 
     relative_speed: float
@@ -74,6 +102,7 @@ class ProfiledCosts(TypedDict):
     time_low: float | None
     time_high: float | None
     growth_lengths: Sequence[int]
+    inference_seconds: float | None
 
 
 class Margin(TypedDict):

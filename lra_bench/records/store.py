@@ -17,7 +17,7 @@ from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.data.locks import hold
 from lra_bench.progress import bar, say
-from lra_bench.runtime.files import read_whole, replacing, sweep, why
+from lra_bench.runtime.files import expanded, read_whole, replacing, sweep, why
 
 from .environment import HOST, host_name, same_host
 from .key import CellKey
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RUNS = "runs"
 LOCKS = ".locks"
-LARGEST_BYTES = 64 * 2**20
+LARGEST_BYTES = 8 * 2**20
 """Largest size in bytes of a JSON file that is read as a record."""
 LARGEST_TABLE_BYTES = 256 * 2**20
 """Largest size in bytes of a table that is copied, within a results folder or from another one."""
@@ -49,7 +49,7 @@ def results_root(option: str | os.PathLike[str] | None = None) -> Path:
 
     Raises ``UserError`` if it is a file.
     """
-    root = Path(option or os.environ.get("LRA_BENCH_RESULTS") or "results").expanduser().absolute()
+    root = expanded(option or os.environ.get("LRA_BENCH_RESULTS") or "results", "--results").absolute()
     if root.is_file():
         raise UserError(f"--results {root}: is a file; name a folder")
     return root
@@ -264,7 +264,7 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
         UserError: If the content is not a valid record.
     """
     try:
-        return Record.from_dict(upgrade(checked_json(content, _refuse)), path)
+        return Record.from_dict(upgrade(checked_json(content)), path)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
     except (
@@ -379,11 +379,6 @@ def _stored_tables(record: Record) -> dict[str, bytes]:
             content = read_whole(table, LARGEST_TABLE_BYTES)
             found[name] = content if group is None else row_group(content, str(table), group)
     return found
-
-
-def _refuse(name: str) -> None:
-    """Raise ``ValueError`` for a constant such as ``NaN`` that Python's JSON parser accepts."""
-    raise ValueError(f"it contains {name}, which is not valid JSON")
 
 
 def _text(record: Record) -> str:

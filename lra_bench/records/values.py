@@ -8,7 +8,7 @@ import json
 import math
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema, from_json
@@ -60,20 +60,25 @@ def plain(value: Any) -> Any:
     return printable(str(value))
 
 
-def checked_json(content: bytes, parse_constant: Callable[[str], Any]) -> Any:
+def checked_json(content: bytes) -> Any:
     """Parse JSON and replace unprintable characters in its strings.
 
-    ``parse_constant`` is called for NaN and infinities. Raises ``ValueError`` if the content is not JSON, and
-    ``UserError`` if it is nested more than ``DEEPEST`` levels deep or contains a lone surrogate.
+    Raises ``ValueError`` if it is not strict JSON, and ``UserError`` if it is nested more than ``DEEPEST`` levels
+    deep or contains a lone surrogate.
     """
     try:
         # Names are cached: otherwise each of thousands of records has its own copies.
         value = from_json(content, allow_inf_nan=False, cache_strings="keys")
     except ValueError:  # json has clearer messages, and reads more encodings
-        value = json.loads(content.decode(json.detect_encoding(content)), parse_constant=parse_constant)
+        value = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_refuse)
     if isinstance(value, dict | list):
         _clean(value, ())
     return value
+
+
+def _refuse(name: str) -> None:
+    """Raise ``ValueError`` for a constant such as ``NaN`` that Python's JSON parser accepts."""
+    raise ValueError(f"it contains {name}, which is not valid JSON")
 
 
 def _clean(value: dict[str, Any] | list[Any], path: tuple[str, ...]) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
+import shutil
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +16,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
+from lra_bench.errors import UserError
+
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
+
+_TEMPORARY = "lra-bench-"
+"""Beginning of the names of temporary folders."""
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
 """Names of temporary files, including those left by killed processes; the group is the name of the target file."""
@@ -67,6 +76,24 @@ def _rename(temporary: Path, target: Path) -> None:
             raise
 
 
+def expanded(path: str | os.PathLike[str], option: str) -> Path:
+    """Return a path with ``~`` replaced by the user's home folder.
+
+    Raises ``UserError`` that names ``option`` if the home folder is unknown, as for a user without an account.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise home_unknown(option) from error
+
+
+def home_unknown(option: str) -> UserError:
+    """Return the error that a path cannot be determined without the home folder."""
+    return UserError(
+        f"{option}: the home folder of this user is unknown; set {option} to an absolute path, or set HOME"
+    )
+
+
 def sweep(folder: Path, prefix: str = "") -> None:
     """Remove temporary files of killed processes in ``folder`` whose target names begin with ``prefix``.
 
@@ -76,6 +103,33 @@ def sweep(folder: Path, prefix: str = "") -> None:
         found = ASIDE.fullmatch(path.name)
         if found and found[1].startswith(prefix):
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create a temporary folder that is removed when the context exits.
+
+    Folders that were left by killed processes are removed first. A folder is in use as long as it is locked, which the
+    operating system ends with the process; a new one has a minute to be locked.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):  # of another user, in use, or removed by another process
+            if time.time() - left.stat().st_mtime > 60 and left.is_dir():
+                with _locked(left):
+                    shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as folder, _locked(Path(folder)):
+        yield Path(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder inside the context. Raises ``OSError`` if another process holds it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 def read_whole(path: Path, most: int, follow_links: bool = True) -> bytes:
@@ -136,8 +190,16 @@ def _temporary_prefix(process: int) -> str:
 
 
 def why(error: OSError) -> str:
-    """Return the reason of a failed write as part of a sentence: ``is full (...)`` or ``cannot be written (...)``."""
-    what = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot be written"
+    """Return the reason of a failed write as part of a sentence.
+
+    It is ``is full (...)``, ``cannot be accessed (...)`` without permission, or ``cannot be written (...)``.
+    """
+    codes = {
+        errno.ENOSPC: "is full",
+        errno.EDQUOT: "is full",
+        errno.EACCES: "cannot be accessed",
+    }
+    what = codes.get(error.errno or 0, "cannot be written")
     return f"{what} ({error.strerror or error})"
 
 

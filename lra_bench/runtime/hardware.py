@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-THREADS = Rule("must be 1 to 65536", lambda value: 1 <= value <= 65536)
+THREADS = Rule("must be 1 to 4096", lambda value: 1 <= value <= 4096)
 STRATEGIES = ("none", "ddp", "fsdp")
 """Values of ``hardware.strategy``: one process; or several, with replicated (ddp) or sharded (fsdp) parameters."""
 CPU_PROCESSES = 2

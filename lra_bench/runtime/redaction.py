@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,16 @@ HIDDEN = "***"
 NAMED_FOLDERS = ("LRA_BENCH_DATA", "LRA_BENCH_CACHE")
 """Environment variables that replace the paths of folders in records, so that readers can find their own copy."""
 
-_SECRET_NAME = re.compile(r"(^|_)((API)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_|$)", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"(^|_)((API)?KEYS?|TOKENS?|SECRETS?|PASSWORD|PASSWD|PASSPHRASE|PASS|PAT|AUTH|DSN|CREDENTIALS?)(_|$)|_PWD$",
+    re.IGNORECASE,
+)
 
-_SHORTEST_SECRET = 8
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
+_SHORTEST_SECRET, _SHORTEST_IN_WORDS = 4, 8
+"""Shorter values of such variables are not replaced; values below the second length only as whole words."""
+
+_CREDENTIALS = re.compile(r"(?<=://)([^/\s\"':@]*:(?!\d*(/|$))[^\s\"']*@|[^/\s\"']+@)")
+"""User name and password in a URL, up to the last ``@``; a password may contain ``/`` and ``@``."""
 
 
 def without_credentials(text: str) -> str:
@@ -33,10 +40,12 @@ def shareable(value: Any) -> Any:
     in the user's home begin with ``~``. Other paths are unchanged.
     """
     secrets = sorted(_secrets(), key=len, reverse=True)
-    hidden = re.compile("|".join(map(re.escape, secrets))) if secrets else None
+    hidden = re.compile("|".join(map(_secret_pattern, secrets))) if secrets else None
     named = [(Path(os.environ[name]).absolute(), f"${name}") for name in NAMED_FOLDERS if os.environ.get(name)]
     folders = [(_prefix(Path.cwd()), "", ".")]
-    folders += [(_prefix(folder), f"{name_shown}/", name_shown) for folder, name_shown in [*named, (Path.home(), "~")]]
+    with suppress(RuntimeError):  # the home folder is unknown
+        named.append((Path.home(), "~"))
+    folders += [(_prefix(folder), f"{name_shown}/", name_shown) for folder, name_shown in named]
 
     def clean(text: str) -> str:
         text = without_credentials(text)
@@ -59,6 +68,11 @@ def shareable(value: Any) -> Any:
 
 def _secrets() -> set[str]:
     return {value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name)}
+
+
+def _secret_pattern(secret: str) -> str:
+    pattern = re.escape(secret)
+    return pattern if len(secret) >= _SHORTEST_IN_WORDS else rf"(?<!\w){pattern}(?!\w)"
 
 
 def _replacement(inside: str, alone: str, found: re.Match[str]) -> str:

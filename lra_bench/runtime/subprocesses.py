@@ -187,12 +187,28 @@ def serve(answers: Callable[[IO[str]], Iterator[Any]]) -> None:
 
 
 def memory_kills() -> int | None:
-    """Return how many processes the kernel has killed for memory since boot, or None if it does not report that."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
-    except (OSError, StopIteration):
-        return None
+    """Return how many processes of this control group the kernel has killed for memory, or None if it is unknown.
+
+    Without a control group for memory, all processes of the machine since boot are counted.
+    """
+    for path in _counters_of_kills():
+        with suppress(OSError, StopIteration):
+            lines = path.read_text(encoding="ascii").splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    return None
+
+
+def _counters_of_kills() -> Iterator[Path]:
+    """Yield the files that may count the kills, that of the control group (version 1 or 2) first."""
+    root = Path("/sys/fs/cgroup")
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, folder = line.split(":", 2)
+            if "memory" in controllers.split(","):
+                yield root / "memory" / folder[1:] / "memory.oom_control"
+            elif not controllers:
+                yield root / folder[1:] / "memory.events"
+    yield Path("/proc/vmstat")
 
 
 def ended_by(code: int) -> str:

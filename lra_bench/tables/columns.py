@@ -68,7 +68,7 @@ LONG = (
         name="variant",
         help="model and its differences from the model's configuration file",
         source="variant_name",
-        display=Display("variant", left=True, kind="text", first="ascending"),
+        display=Display("variant", page_heading="system", left=True, kind="text", first="ascending"),
     ),
     Column(name="model", help="name of the model", source="key.model"),
     Column(
@@ -258,6 +258,12 @@ LONG = (
         name="profile_kernel",
         help="attention kernel of the Transformer that the relative speed and memory refer to",
         source="profiled.kernel",
+    ),
+    Column(
+        name="profile_inference_seconds",
+        help="time of a forward pass per sequence at the same length, from the same profile, seconds",
+        source="profiled.inference_seconds",
+        dtype="float64",
     ),
     Column(
         name="floor_<floor>",

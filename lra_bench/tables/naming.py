@@ -82,14 +82,11 @@ def current(records: Sequence[Record]) -> tuple[list[Record], str]:
     Returns:
         The selected records and a sentence on the rows of all others, empty if there are none.
     """
-    newest: dict[str, int] = {}
-    for record in records:
-        name = record.key.protocol_name
-        newest[name] = max(_version(record), newest.get(name, 1))
+    earlier = earlier_protocols(records)
     shown: list[Record] = []
     hidden: dict[tuple[str, ...], str] = {}
     for record in records:
-        section = "obsolete" if _version(record) < newest[record.key.protocol_name] else section_of(record)
+        section = "obsolete" if record.key.protocol in earlier else section_of(record)
         if section == "ranked":
             shown.append(record)
         else:
@@ -98,6 +95,15 @@ def current(records: Sequence[Record]) -> tuple[list[Record], str]:
         return list(records), ""
     counts = ", ".join(f"{count} {reason}" for reason, count in Counter(hidden.values()).most_common())
     return shown, f"Hidden rows: {counts}; --all shows them." if hidden else ""
+
+
+def earlier_protocols(records: Iterable[Record]) -> set[str]:
+    """Return the protocols of which the records contain a later version."""
+    versions = {record.key.protocol: (record.key.protocol_name, _version(record)) for record in records}
+    newest: dict[str, int] = {}
+    for name, version in versions.values():
+        newest[name] = max(version, newest.get(name, 1))
+    return {protocol for protocol, (name, version) in versions.items() if version < newest[name]}
 
 
 def _row_key(record: Record) -> tuple[str, ...]:

@@ -84,7 +84,11 @@ class Run:
 
     def tokens_per_second(self, measured: Mapping[str, Any]) -> float | None:
         """Return the tokens per second of a part of the record, None if it was not ``measured_alone``."""
-        return measured.get("tokens_per_second") if measured_alone(self.record) else None
+        return self.alone(measured, "tokens_per_second")
+
+    def alone(self, measured: Mapping[str, Any], name: str) -> Any:
+        """Return a value of a part of the record, None if it was not ``measured_alone``."""
+        return measured.get(name) if measured_alone(self.record) else None
 
     def find(self, path: str) -> Any:
         """Return the value at a path such as ``training.steps`` in the run or its record, None if it is unknown."""

@@ -34,14 +34,9 @@ def has_account() -> bool:
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL") or f"https://{PUBLIC_HOSTS[0]}").netloc
     hosts = PUBLIC_HOSTS if host in PUBLIC_HOSTS else (host,)
-    paths = (
-        [Path(netrc_path)]
-        if (netrc_path := os.environ.get("NETRC"))
-        else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    )
-    for path in paths:
+    for path in [netrc_path] if (netrc_path := os.environ.get("NETRC")) else ["~/.netrc", "~/_netrc"]:
         try:
-            entries = netrc.netrc(str(path.expanduser()))
+            entries = netrc.netrc(os.path.expanduser(path))  # noqa: PTH111
         except (OSError, netrc.NetrcParseError):
             continue
         return any(entries.authenticators(name) for name in hosts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import shutil
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -28,6 +29,9 @@ from .parallel import ALONE, Group, gather_full, named_once, shard_like
 LAST, BEST = "last.pt", "best.safetensors"
 NEXT = "next.safetensors"
 """File of weights that are better on the validation split than ``BEST``; the next checkpoint renames it."""
+
+DAMAGED = "damaged"
+"""Folder of files from which a run could not be resumed, until the run is finished."""
 
 ATTEMPT = "attempt"
 """File that contains the number of the attempt that wrote the folder."""
@@ -91,12 +95,16 @@ class Checkpoints:
     ``best.safetensors`` always matches the state in ``last.pt``: better weights are written to
     ``next.safetensors`` and renamed at the next checkpoint. Files contain full tensors for every training strategy, and
     only the first rank of ``group`` writes them. A checkpoint is due every ``every_seconds`` seconds.
+
+    A checkpoint of another ``cell``, with other weights than those of the model or with a wrong digest is moved to the
+    folder ``damaged`` and not used.
     """
 
-    def __init__(self, folder: Path, every_seconds: float, group: Group = ALONE) -> None:
+    def __init__(self, folder: Path, every_seconds: float, group: Group = ALONE, cell: str = "") -> None:
         self.folder = folder
         self.every_seconds = every_seconds
         self.group = group
+        self.cell = cell
         self._saved = time.monotonic()
 
     def due(self) -> bool:
@@ -106,11 +114,13 @@ class Checkpoints:
     def save(self, state: State, model: nn.Module, optimizer: Optimizer) -> None:
         """Write everything that a resumed run needs, and make pending best weights the best ones."""
         content = {
+            "cell": self.cell,
             "state": {**vars(state), "memory": self.group.join(state.memory)},
             "model": gather_full(model.state_dict()),
             "optimizer": optimizer.state_dict(),
         }
         if self.group.first:
+            content["digest"] = _digest(content)
             # A Python file object raises OSError with the cause of a write error; torch's own writer does not.
             with writing(self.folder / LAST) as path, path.open("wb") as stream:
                 torch.save(content, stream)
@@ -124,13 +134,13 @@ class Checkpoints:
         A checkpoint of other learning rates is not used: a search may choose another rate than before.
         """
         path = self.folder / LAST
-        content = self._read(path)
+        own = model.state_dict()
+        content = self._read(path, own)
         if content is None:
             return State()
         if not optimizer.has_rates_of(content["optimizer"]):
             say(f"The checkpoint {path} is of another learning rate; training starts again from step 0.")
             return State()
-        own = model.state_dict()
         model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in content["model"].items()})
         optimizer.load_state_dict(content["optimizer"])
         return State(**{**content["state"], "memory": self.group.own(content["state"]["memory"])})
@@ -139,35 +149,60 @@ class Checkpoints:
         """Return the training state of the last checkpoint, which must exist, without reading its weights."""
         return State(**torch.load(self.folder / LAST, map_location="cpu", weights_only=True, mmap=True)["state"])
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        """Return the content of a checkpoint, None if it does not exist or is damaged.
+    def _read(self, path: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, Any] | None:
+        """Return the content of a checkpoint, None if it does not exist, is damaged or does not belong to ``weights``.
 
-        If it is damaged on any rank, all files of the checkpoint are removed. Errors of the process or the disk, such
-        as ``MemoryError``, do not prove damage and are raised.
+        If any rank finds it damaged, all files of the checkpoint are moved to ``DAMAGED``. Errors of the process or the
+        disk, such as ``MemoryError``, do not prove damage and are raised.
         """
         content, damage = None, ""
         if self.group.first:
             sweep(self.folder)
         if path.exists():
             try:
-                if self.group.first:
-                    with ZipFile(path) as archive:  # torch writes checksums but does not verify them
-                        if damaged := archive.testzip():
-                            raise BadZipFile(f"{damaged} has a wrong checksum")
-                content = torch.load(path, map_location="cpu", weights_only=True)
-                if self.group.first:
-                    self._restore_best(content["state"].get("best_digest", ""))
+                content = self._checked(path, weights)
             except Exception as error:
                 # Memory and disk errors do not prove damage. EINVAL does: the file contains an invalid offset.
                 if isinstance(error, OSError | MemoryError) and getattr(error, "errno", None) != errno.EINVAL:
                     raise
                 damage = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else path.name}"
         if reason := next(filter(None, self.group.gather(damage)), ""):
-            say(f"The checkpoint {path} cannot be read ({reason}); training starts again from step 0.")
-            for name in (LAST, BEST, NEXT):
-                (self.folder / name).unlink(missing_ok=True)
+            say(f"The checkpoint {path} cannot be used ({reason}); training starts again from step 0.")
+            if self.group.first:
+                self._move_aside()
             return None
         return content
+
+    def _checked(self, path: Path, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Return the content of a checkpoint; the first rank checks it. Raises ``ValueError`` if it is not valid."""
+        if not path.is_file():
+            raise ValueError("it is not a regular file")
+        if self.group.first:
+            with ZipFile(path) as archive:  # torch writes checksums but does not verify them
+                if damaged := archive.testzip():
+                    raise BadZipFile(f"{damaged} has a wrong checksum")
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if self.group.first:
+            if content.pop("digest", None) != _digest(content):
+                raise ValueError("its digest is missing or wrong")
+            if content["cell"] != self.cell:
+                raise ValueError(f"it belongs to {content['cell'] or 'no cell'}")
+            if content["state"].keys() != {each.name for each in fields(State)}:
+                raise ValueError("it was written by another version of lra-bench")
+            shapes = {name: tensor.shape for name, tensor in content["model"].items()}
+            if shapes != {name: tensor.shape for name, tensor in weights.items()}:
+                raise ValueError("its weights are those of another model")
+            self._restore_best(content["state"]["best_digest"])
+        return content
+
+    def _move_aside(self) -> None:
+        """Move the files of the checkpoint to ``DAMAGED``, in place of earlier ones."""
+        aside = self.folder / DAMAGED
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for name in (LAST, BEST, NEXT):
+            with suppress(FileNotFoundError):
+                (self.folder / name).rename(aside / name)
 
     def _restore_best(self, digest: str) -> None:
         """Rename the weights with checksum ``digest`` to ``best.safetensors`` and remove ``next.safetensors``.
@@ -198,25 +233,32 @@ class Checkpoints:
 
     def check_best(self) -> None:
         """Raise ``UserError`` if there are no best weights."""
-        if not (self.folder / BEST).exists():
+        if not (self.folder / BEST).is_file():
             raise UserError(f"{self.folder / BEST}: no kept checkpoint of this cell; measure it again with --rerun all")
 
-    def load_best(self, model: nn.Module) -> None:
-        """Load the best weights into ``model``.
+    def load_best(self, model: nn.Module, expected: str | None = None) -> str:
+        """Load the best weights into ``model`` and return the SHA-256 of their file.
 
-        Raises ``UserError`` if the file does not exist or does not contain the weights of this model.
+        Raises ``UserError`` if the file does not exist, has another digest than ``expected`` or does not contain the
+        weights of this model.
         """
         from safetensors import SafetensorError
         from safetensors.torch import load_model
 
         self.check_best()
+        path = self.folder / BEST
+        remedy = "run lra-bench bench --rerun all for its cell"
         try:
-            load_model(model, str(self.folder / BEST))
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            if expected not in (None, digest):
+                raise UserError(f"{path}: are not the weights that the record was measured with; {remedy}")
+            load_model(model, str(path))
         except (SafetensorError, RuntimeError, OSError, LookupError, TypeError, ValueError) as error:
             raise UserError(
-                f"{self.folder / BEST}: cannot be read as weights of this model ({first_line(error)}); "
-                "run lra-bench bench --rerun all for its cell"
+                f"{path}: cannot be read as weights of this model ({first_line(error)}); {remedy}"
             ) from error
+        return digest
 
     def reset(self, attempt: int) -> None:
         """Remove files of earlier attempts. Files of the same attempt stay, so that it resumes from its checkpoint."""
@@ -234,11 +276,35 @@ class Checkpoints:
         """
         for name in (ATTEMPT, LAST, NEXT) if finished else (ATTEMPT,):
             (self.folder / name).unlink(missing_ok=True)
+        if finished:
+            shutil.rmtree(self.folder / DAMAGED, ignore_errors=True)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of nested mappings and sequences of tensors, numbers and text."""
+    digest, nested = hashlib.sha256(), torch.Tensor | Mapping | list | tuple
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        elif isinstance(value, Mapping):
+            for name, each in value.items():
+                digest.update(repr(name).encode())
+                add(each)
+        elif isinstance(value, list | tuple) and any(isinstance(each, nested) for each in value):
+            for each in value:
+                add(each)
+        else:
+            digest.update(repr(value).encode())
+
+    add(content)
+    return digest.hexdigest()
 
 
 def checksum(path: Path) -> str:
     """Return the CRC-32 of a file as hexadecimal digits, ``""`` if there is no file; it does not detect tampering."""
-    if not path.exists():
+    if not path.is_file():
         return ""
     value = 0
     with path.open("rb") as stream:

@@ -95,7 +95,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
         rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
         model = hardware.place(build_model(config, task.spec))
         folder, options = Path(request["folder"]), config.hardware
-        checkpoints = Checkpoints(folder, options.checkpoint_seconds, group)
+        checkpoints = Checkpoints(folder, options.checkpoint_seconds, group, request["cell"])
 
         def log(step: int, values: dict[str, float]) -> None:
             if group.first:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +17,7 @@ from typing import IO, Any
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import Unwritable, UserError
+from lra_bench.runtime.files import temporary_folder, why
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import deferred
 from lra_bench.runtime.subprocesses import memory_kills, start, status_of_exit
@@ -107,7 +108,12 @@ def train_in_group(
     Raises the equivalent of a rank's exception (``UserError``, ``Unwritable``, ``Diverged``, ``MemoryError``,
     ``KeyboardInterrupt``) or ``GroupFailed``. All ranks have ended then.
     """
-    request = {"config": as_dict(config), "folder": str(checkpoints.folder), "floor": floor}
+    request = {
+        "config": as_dict(config),
+        "folder": str(checkpoints.folder),
+        "cell": checkpoints.cell,
+        "floor": floor,
+    }
     kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as agent:
         assert agent.stdout is not None
@@ -126,14 +132,12 @@ def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iter
     The argument of the module is the path of a file with the ``request`` as JSON. The processes run in a separate
     session, so that Ctrl-C does not reach them twice. All are terminated when the context exits.
     """
-    with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
-        path = Path(folder, "request.json")
-        path.write_text(json.dumps(request), encoding="utf-8")
+    with _request_file(request) as path:
         agent = start(
             # --standalone uses a free port for the rendezvous.
             *("lra_bench.training.agent", "--standalone", "--nnodes=1", "--max-restarts=0"),
             *(f"--nproc-per-node={hardware.processes}", "--local-addr=localhost"),
-            *("--log-dir", folder, "-m", module, str(path)),
+            *("--log-dir", str(path.parent), "-m", module, str(path)),
             variables=_variables(hardware),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -153,6 +157,22 @@ def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iter
             agent.kill()
             agent.wait()
             agent.stdout.close()
+
+
+@contextmanager
+def _request_file(request: Mapping[str, Any]) -> Iterator[Path]:
+    """Write a request as JSON to a temporary folder and yield the path of the file.
+
+    Raises ``Unwritable`` if the folder cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(temporary_folder()) / "request.json"
+            path.write_text(json.dumps(request), encoding="utf-8")
+        except OSError as error:
+            place = f"TMPDIR: {tempfile.gettempdir()}"
+            raise Unwritable(f"{place} {why(error)}; free space there or set TMPDIR to another folder") from error
+        yield path
 
 
 def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> GroupResult:

@@ -435,6 +435,10 @@ class ListOps(Task):
             if not 0 <= getattr(self, option) < 1:
                 raise UserError(f"task.{option}={getattr(self, option)}: must be at least 0 and below 1")
         at_least(2, max_depth=self.max_depth, max_arguments=self.max_arguments)
+        if max(self.max_depth, self.max_arguments) > self.max_length:
+            raise UserError(
+                f"task.max_depth and task.max_arguments must be at most task.max_length, which is {self.max_length}"
+            )
         at_least(1, extrapolation_rows=self.extrapolation_rows)
         at_least(0, seed=self.seed)
 

@@ -96,9 +96,9 @@ CASES: dict[str, tuple[Call, str]] = {
         "train.lr: cannot be a builtin_function_or_method; set a number, text or list",
     ),
     "unknown rerun": (bench(rerun="maybe"), "rerun=maybe: choose never, failed, stale, all"),
-    "Slurm": (
-        bench(overrides={"launcher": "slurm"}),
-        "overrides['launcher']: bench runs cells on this machine; submit them with lra-bench bench",
+    "an option of another launcher": (
+        bench(overrides={"launcher": "slurm", "launcher.workers": 2}),
+        "launcher.workers: Slurm has no such option",
     ),
     "no folder of configuration": (bench(config_dir="not/there"), "config_dir=not/there: there is no such folder"),
     "a refused option": (bench(overrides={"backbone.heads": 3}), "backbone.heads=3"),

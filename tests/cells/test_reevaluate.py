@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from safetensors.torch import load_file, save_file
 
 from lra_bench.cells import reevaluate as module
 from lra_bench.cells.reevaluate import reevaluate
@@ -228,6 +230,31 @@ def test_an_invalid_option_is_named(cell, options, message):
     with pytest.raises(UserError, match=message):
         reevaluate(cell, **options)
     assert digests(cell) == files
+
+
+@pytest.mark.parametrize("change", [lambda tensor: tensor + 1, lambda tensor: tensor.half()], ids=["values", "type"])
+def test_weights_that_were_replaced_are_refused(measured, cell, change):
+    (path,) = measured.cache.glob("checkpoints/**/best.safetensors")
+    kept = path.read_bytes()
+    save_file({name: change(tensor) for name, tensor in load_file(path).items()}, path)
+    try:
+        with pytest.raises(UserError, match="are not the weights"):
+            reevaluate(cell, [50])
+    finally:
+        path.write_bytes(kept)
+
+
+def test_weights_that_are_a_pipe_are_refused_without_waiting(measured, cell):
+    (path,) = measured.cache.glob("checkpoints/**/best.safetensors")
+    kept = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)
+    try:
+        with pytest.raises(UserError, match="no kept checkpoint"):
+            reevaluate(cell, [50])
+    finally:
+        path.unlink()
+        path.write_bytes(kept)
 
 
 def test_a_failed_record_has_no_tested_weights(cell):

@@ -139,7 +139,7 @@ def test_the_next_steps_keep_the_results_folder_and_the_folder_of_extensions(tmp
     _print_next_steps([(planned.cell, make_record(protocol="smoke"))], None)
     *_, run, _ = capsys.readouterr().out.splitlines()
     assert "--results" not in run and f"--config-dir {tmp_path}/ideas " in run
-    assert follow_up("grid resume g", Path("other")) == "lra-bench grid resume g --results other"
+    assert follow_up("grid status g", Path("other")) == "lra-bench grid status g --results other"
 
 
 @pytest.mark.parametrize(

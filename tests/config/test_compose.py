@@ -230,7 +230,11 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         ("hardware.memory_limit_gigabytes=0", "hardware.memory_limit_gigabytes=0.0: must be above 0"),
         ("hardware.checkpoint_seconds=-1", "hardware.checkpoint_seconds=-1.0: must be at least 0 and finite"),
         ("hardware.timeout_seconds=-1", "hardware.timeout_seconds=-1: must be at least 1"),
-        ("launcher.gpus=-1", "launcher.gpus=-1: must be at least 0"),
+        ("backbone.depth=10000000", "backbone.depth=10000000: must be at least 1 and at most 4096"),
+        ("backbone.width=1" + "0" * 400, "must be at least 1 and below 2^63"),
+        ("hardware.threads=65536", "hardware.threads=65536: must be 1 to 4096"),
+        ("train.lr=1" + "0" * 400, "int too large to convert to float"),
+        (f"measure.speed_lengths=[{','.join(['512'] * 10001)}]", "measure.speed_lengths: has 10,001 entries"),
         ("seed=-1", "seed=-1: must be at least 0 and below 2^63"),
         ("seed=9223372036854775808", "seed=9223372036854775808: must be at least 0 and below 2^63"),
         ("recipe=quick_listops", "recipe=quick_listops: its values are in the section tasks of the protocol; choose"),
@@ -282,6 +286,16 @@ def test_an_option_with_its_default_does_not_change_the_hash():
     del raw["train"]["order"]
     assert composed.train.order == CellConfig().train.order == "shuffled"
     assert config_hash(from_dict(raw), "data") == config_hash(composed, "data")
+
+
+@pytest.mark.parametrize(("group", "option"), [("model", "model"), ("grid", "grid"), ("task_group", "task")])
+def test_a_file_with_nested_aliases_is_refused_before_they_are_expanded(tmp_path, group, option):
+    (tmp_path / group).mkdir()
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    (tmp_path / group / "bomb.yaml").write_text("\n".join(["a0: &a0 [x]", *levels]))
+    with pytest.raises(UserError, match="it has more than 20 aliases"):
+        for cell in expand([f"{option}=bomb"], tmp_path):
+            compose(*cell, config_dir=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["ideas", "my ideas, (2nd) = über"])

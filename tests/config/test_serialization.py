@@ -54,7 +54,7 @@ def test_missing_options_get_their_defaults(composed):
     assert (found.train, found.hardware) == (composed.train, composed.hardware)
 
 
-@pytest.mark.parametrize("section", ["train", "measure", "protocol", "tracker", "launcher"])
+@pytest.mark.parametrize("section", ["train", "measure", "protocol", "tracker"])
 def test_unknown_options_are_ignored(composed, section):
     raw = as_dict(composed)
     raw[section]["surprise"] = raw["surprise"] = [1]

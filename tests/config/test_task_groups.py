@@ -79,7 +79,7 @@ def test_a_task_precedes_a_group_of_its_name(own: Path) -> None:
         ("tasks: []\n", r"task=own: .*own\.yaml has no tasks"),
         ("- recall\n", r"task=own: .*own\.yaml has no tasks"),
         ("tasks: [recall]\nmeasured_at: {recall: far}\n", "measured_at must be a mapping from tasks to positive"),
-        ("tasks: [", r"task=own: .*own\.yaml cannot be read"),
+        ("tasks: [", r"task=own: a configuration file cannot be read .*own\.yaml"),
     ],
 )
 def test_a_wrong_file_is_named(own: Path, text: str, words: str) -> None:

@@ -6,7 +6,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import datasets
 import pytest
@@ -270,3 +273,57 @@ def test_digests_are_cached_until_a_file_changes(tmp_path, digest_of):
     next(memory.iterdir()).write_text("{")
     assert digest_of(path, memory) == first
     assert digest_of(path, file) == first  # a cache that is not a folder is not an error
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """Yield a folder that all users may write; the tests run as other users in child processes."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+def as_user(user: int, mask: int, folder: Path, group: int | None = None) -> str:
+    """Read or prepare a data set as another user in a child process; return the error, empty if there is none."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        error = ""
+        try:
+            os.umask(mask)
+            os.setgroups([])
+            os.setgid(group or user)
+            os.setuid(user)
+            get(Cache(folder), Maker(), key="key")
+        except BaseException as caught:
+            error = f"{type(caught).__name__}: {caught}"
+        os.write(writing, error.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        return stream.read()
+
+
+def test_a_cache_that_only_another_user_may_read_is_named(shared: Path) -> None:
+    assert as_user(54321, 0o077, shared) == ""
+    found = as_user(54322, 0o022, shared)
+    assert found.startswith(f"UserError: LRA_BENCH_CACHE={shared}: cannot be accessed (Permission denied); set ")
+
+
+def test_a_cache_is_shared_by_the_users_of_a_group(shared: Path) -> None:
+    os.chown(shared, 0, 777)
+    shared.chmod(0o2770)
+    assert as_user(54321, 0o002, shared, 777) == "" == as_user(54322, 0o002, shared, 777)
+    (data,) = (shared / "data").glob("toy-key/*.arrow")
+    assert data.stat().st_uid == 54321
+    os.truncate(data, 1)
+    assert as_user(54322, 0o002, shared, 777) == ""  # the damaged data set of the other user is replaced
+    (data,) = (shared / "data").glob("toy-key/*.arrow")
+    assert data.stat().st_uid == 54322
+
+
+def test_a_mask_that_forbids_everything_is_reported_in_one_sentence(shared: Path) -> None:
+    assert as_user(54321, 0o777, shared).startswith("UserError: LRA_BENCH_CACHE=")

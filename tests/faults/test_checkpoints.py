@@ -2,14 +2,17 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lra_bench.runtime.files import ASIDE
-from lra_bench.training.checkpoint import BEST, LAST, NEXT, Checkpoints, checksum
-from tests.training.test_loop import equal, fit, toy, weights
+from lra_bench.training.checkpoint import BEST, DAMAGED, LAST, NEXT, Checkpoints, State, checksum
+from lra_bench.training.optimizer import Optimizer
+from tests.training.test_loop import CPU, RECIPE, equal, fit, toy, weights
 
 STEPS = 24
 
@@ -73,6 +76,53 @@ def with_leftovers(folder: Path) -> None:
     (folder / f".123-{BEST}").write_bytes(b"half")
 
 
+def edited(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    """Return a function that changes the content of a checkpoint and writes it again as torch does."""
+
+    def edit(folder: Path) -> None:
+        content = torch.load(folder / LAST, weights_only=True)
+        change(content)
+        torch.save(content, folder / LAST)
+
+    return edit
+
+
+def with_foreign_names(content: dict[str, Any]) -> None:
+    content["model"] = {f"other.{name}": tensor for name, tensor in content["model"].items()}
+
+
+def with_nan(content: dict[str, Any]) -> None:
+    for tensor in content["model"].values():
+        tensor.mul_(float("nan") if tensor.is_floating_point() else 1)
+
+
+def of_another_model(folder: Path) -> None:
+    """Replace the checkpoint by an intact one of a model of another width."""
+    model = torch.nn.Linear(3, 2)
+    Checkpoints(folder, 0).save(State(step=3), model, Optimizer(model, RECIPE, CPU))
+
+
+def of_another_cell(folder: Path) -> None:
+    """Replace the checkpoint by an intact one of another cell with the same shapes."""
+    model = toy(seed=7)
+    Checkpoints(folder, 0, cell="another cell").save(State(step=3), model, Optimizer(model, RECIPE, CPU))
+
+
+def a_folder(folder: Path) -> None:
+    (folder / LAST).unlink()
+    (folder / LAST).mkdir()
+
+
+def a_pipe(folder: Path) -> None:
+    (folder / LAST).unlink()
+    os.mkfifo(folder / LAST)
+
+
+def with_a_pipe_as_best(folder: Path) -> None:
+    (folder / BEST).unlink()
+    os.mkfifo(folder / BEST)
+
+
 def with_wrong_dates(folder: Path) -> None:
     for path in folder.iterdir():
         os.utime(path, (0, 0) if path.name == LAST else (2**32, 2**32))
@@ -85,6 +135,17 @@ def with_wrong_dates(folder: Path) -> None:
         (with_zeros, True),
         (without_best, True),
         (with_a_damaged_best, True),
+        (edited(lambda content: content["state"].update(step=10**6)), True),
+        (edited(lambda content: content["state"].pop("validations")), True),
+        (edited(lambda content: content["state"].update(extra=1)), True),
+        (edited(lambda content: content.pop("optimizer")), True),
+        (edited(with_foreign_names), True),
+        (edited(with_nan), True),
+        (of_another_model, True),
+        (of_another_cell, True),
+        (a_folder, True),
+        (a_pipe, True),
+        (with_a_pipe_as_best, True),
         (with_the_best_not_yet_renamed, False),
         (with_a_later_best, False),
         (with_leftovers, False),
@@ -104,7 +165,10 @@ def test_a_run_with_a_damaged_checkpoint_gives_the_same_result(
     assert (found.state.best_step, found.state.best_value) == (complete.state.best_step, complete.state.best_value)
     assert (tmp_path / "cut" / BEST).read_bytes() == (folder / BEST).read_bytes()
     assert ("training starts again from step 0" in capsys.readouterr().err) == restarts
-    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [BEST, LAST]
+    left = [BEST, DAMAGED, LAST] if restarts else [BEST, LAST]
+    assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == left
+    Checkpoints(tmp_path / "cut", 0).ended(finished=True)
+    assert [path.name for path in (tmp_path / "cut").iterdir()] == [BEST]
 
 
 @pytest.mark.parametrize("error", [MemoryError("no more"), OSError(5, "Input/output error")])

@@ -3,6 +3,10 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -180,6 +184,37 @@ def test_status_of_a_killed_process_depends_on_the_signal_and_the_out_of_memory_
     found, reason = subprocesses.status_of_exit(code, before)
     assert found == status
     assert f"signal {-code}" in reason or f"exit code {code}" in reason
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """Create a control group with 300 MiB of memory and yield its folder."""
+    root = Path("/sys/fs/cgroup")
+    version1 = (root / "memory").is_dir()
+    folder = (root / "memory" if version1 else root) / f"lra-bench-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / ("memory.limit_in_bytes" if version1 else "memory.max")).write_text(str(300 << 20))
+    except OSError as error:
+        with suppress(OSError):
+            folder.rmdir()
+        pytest.skip(f"a control group cannot be created here ({error.strerror})")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_process_that_the_kernel_kills_in_its_control_group_is_out_of_memory(memory_group: Path) -> None:
+    program = """
+import os, subprocess, sys
+from lra_bench.runtime.subprocesses import memory_kills, status_of_exit
+open(sys.argv[1], "w").write(str(os.getpid()))
+for command in ("held = bytearray(b'x' * (1 << 30))", "import os; os.kill(os.getpid(), 9)"):
+    before = memory_kills()
+    print(*status_of_exit(subprocess.run([sys.executable, "-c", command]).returncode, before))
+"""
+    arguments = [sys.executable, "-c", program, str(memory_group / "cgroup.procs")]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["out_of_memory", "interrupted"]
 
 
 def test_a_memory_limit_above_that_of_the_system_is_refused(monkeypatch):

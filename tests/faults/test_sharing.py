@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from lra_bench.cells.locks import cell_lock, held_elsewhere
-from lra_bench.grid import local_pool
+from lra_bench.contracts import CellJob
+from lra_bench.grid import local
 from lra_bench.grid.status import Planned
 from lra_bench.records import store, tables
 from lra_bench.runtime import files
@@ -101,15 +102,16 @@ def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
 
 
 def test_cells_that_another_process_measures_are_moved_to_the_end(tmp_path):
-    busy, free = (Planned(SimpleNamespace(key=make_record(seed=seed).key), "to run", "", None) for seed in (0, 1))
-    with cell_lock(busy.cell.key, tmp_path):
+    cells = (SimpleNamespace(key=make_record(seed=seed).key) for seed in (0, 1))
+    busy, free = (CellJob("", (), 1, 0, tmp_path, False, Planned(cell, "to run", "", None)) for cell in cells)
+    with cell_lock(busy.planned.cell.key, tmp_path):
         waiting = deque([busy, free])
-        selected, reserved = local_pool._take_next(waiting, tmp_path)
+        selected, reserved = local._take_next(waiting)
         assert selected is free and list(waiting) == [busy]
-        assert local_pool._take_next(waiting, tmp_path) is None and list(waiting) == [busy]
-    assert local_pool._take_next(deque([free]), tmp_path) is None, "the cell is reserved"
+        assert local._take_next(waiting) is None and list(waiting) == [busy]
+    assert local._take_next(deque([free])) is None, "the cell is reserved"
     reserved.release()
-    assert local_pool._take_next(waiting, tmp_path)[0] is busy
+    assert local._take_next(waiting)[0] is busy
 
 
 def test_a_rename_that_succeeded_but_reported_an_error_is_accepted(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lra_bench.cells.cell import Cell
-from lra_bench.config.schema import CellConfig, LauncherOptions, Train
+from lra_bench.config.schema import CellConfig, Train
 from lra_bench.grid import cost
 from lra_bench.grid.cost import Estimate, estimate, estimates, format_duration, summary
 from lra_bench.grid.status import Planned
@@ -19,7 +19,8 @@ KEY = CellKey("listops", "performer", "cpu-epyc-2t", "quick", "0a1b2c3d", 9)
 
 
 def cell(steps=500, workers=None, **changes):
-    config = CellConfig(train=Train(steps=steps, batch_size=32), launcher=LauncherOptions(workers=workers))
+    launcher = {"_target_": "lra_bench.grid.local.Local", "workers": workers}
+    config = CellConfig(train=Train(steps=steps, batch_size=32), launcher=launcher)
     return Cell(dataclasses.replace(KEY, **changes), config, (), {}, (), None, "f")
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from lra_bench.contracts import Task, Unwritable, UserError
+from lra_bench.contracts import CellJob, Task, Unwritable, UserError
 from lra_bench.grid.execute import execute, must_run, not_run, partition
 from lra_bench.grid.plan import plan
 from lra_bench.grid.profiles import comparison_plans
-from lra_bench.grid.status import NO_DATA, REFUSED, RERUN, UNREADABLE, Planned
+from lra_bench.grid.slurm import Slurm
+from lra_bench.grid.status import NO_DATA, REFUSED, RERUN, UNREADABLE
 from lra_bench.records import store
 from lra_bench.tasks.retrieval import Retrieval
 from tests.support.command import TINY, Folder
@@ -80,11 +81,11 @@ def test_cells_without_data_are_neither_run_nor_submitted(tmp_path: Path) -> Non
 def test_the_other_cells_are_submitted_and_the_exit_code_is_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[str] = []
 
-    def submit(planned: list[Planned], *_: object) -> SimpleNamespace:
-        submitted.extend(each.cell.key.task for each in planned)
-        return SimpleNamespace(name="grid")
+    def submit(self: Slurm, jobs: Sequence[CellJob], logs: Path) -> Iterator[Mapping[CellJob, str]]:
+        submitted.extend(job.planned.cell.key.task for job in jobs)
+        yield dict.fromkeys(jobs, "12_0")
 
-    monkeypatch.setattr("lra_bench.grid.slurm.submit.submit", submit)
+    monkeypatch.setattr(Slurm, "submit", submit)
     cells = ("task=retrieval,copy", "model=local,performer", "launcher=slurm")
     code, errors = command("bench", *QUICK, *cells, "--results", tmp_path / "results")
     assert (code, submitted) == (2, ["copy", "copy"])

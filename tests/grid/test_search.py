@@ -18,11 +18,12 @@ import pytest
 
 from lra_bench.cells.cell import blank_record
 from lra_bench.cells.subprocess import WRONG_INPUT
+from lra_bench.contracts import Outcome
 from lra_bench.grid.cost import estimates
 from lra_bench.grid.execute import execute
+from lra_bench.grid.local import Local
 from lra_bench.grid.plan import plan
 from lra_bench.grid.search import (
-    Outcome,
     all_trials,
     run_trials,
     trials_folder,
@@ -30,7 +31,7 @@ from lra_bench.grid.search import (
     trials_to_add,
     with_choice,
 )
-from lra_bench.grid.status import Planned
+from lra_bench.grid.status import EndedCell, Planned
 from lra_bench.records import store
 from lra_bench.records.environment import environment
 from lra_bench.records.schema import Record
@@ -61,7 +62,7 @@ class Laboratory:
         """Rate and seed of all trials that were run, in their order."""
         return [each for batch in self.rounds for each in batch]
 
-    def run(self, batch: Sequence[Planned], folder: Path) -> Iterator[Outcome]:
+    def run(self, batch: Sequence[Planned], folder: Path) -> Iterator[EndedCell]:
         assert folder == trials_folder(self.results)
         self.rounds.append([])
         for each in batch:
@@ -83,7 +84,7 @@ class Laboratory:
                 }
             yield each, store.keep_best(record, folder), int(record.status != "ok")
 
-    def search(self, rerun: str = "never") -> list[Planned | Outcome]:
+    def search(self, rerun: str = "never") -> list[Planned | EndedCell]:
         """Run the trials of all cells and return them with their choice."""
         planned = self.planned
         run_trials(planned, self.results, rerun, self.run)
@@ -332,15 +333,19 @@ def test_execute_yields_only_the_cells_of_the_plan(tmp_path, monkeypatch) -> Non
     laboratory = Laboratory(tmp_path, best_at(3e-3))
     finals: list[Planned] = []
 
-    def run(batch, results, rerun):
-        if results == trials_folder(tmp_path):
-            yield from laboratory.run(batch, results)
+    def launch(self, jobs):
+        planned, folder = [job.planned for job in jobs], jobs[0].results
+        if folder == trials_folder(tmp_path):
+            codes = [code for *_, code in laboratory.run(planned, folder)]
+            yield from map(Outcome, jobs, codes)
             return
-        for each in batch:
-            finals.append(each)
-            yield each, replace(blank_record(each.cell, 1, environment(None)), status="ok"), 0
+        for job in jobs:
+            finals.append(job.planned)
+            record = replace(blank_record(job.planned.cell, 1, environment(None)), status="ok")
+            store.keep_best(record, tmp_path)
+            yield Outcome(job, 0)
 
-    monkeypatch.setattr("lra_bench.grid.local_pool.run", run)
+    monkeypatch.setattr(Local, "launch", launch)
     ((each, record, code),) = execute(laboratory.planned, tmp_path)
     assert finals == [each] and code == 0 and len(laboratory.trials) == 10
     assert each.cell.config.train.lr == 3e-3 and record is not None and record.search == each.cell.search

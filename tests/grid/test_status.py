@@ -34,7 +34,7 @@ def test_only_a_record_with_a_hash_of_this_version_is_of_the_cell(planned, tmp_p
     assert again.cell.key == planned.cell.key
     assert (again.status, again.attempt) == ((status, 2) if status == "done" else (status, 1)), again.reason
     assert (record_of(again.cell, tmp_path) is None) == (version == 1)
-    assert (record_at(again.cell.key, place_of(record(again.cell).config), tmp_path) is None) == (version == 1)
+    assert (record_at(again.cell.key, place_of(again.cell.config), tmp_path) is None) == (version == 1)
     assert store.find(planned.cell.key, tmp_path).hash_version == version
 
 

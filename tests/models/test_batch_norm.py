@@ -144,7 +144,7 @@ def test_language_models_raise_user_error():
 
 def test_micro_batches_raise_user_error():
     def check(options, norm):
-        check_machine(CellConfig(hardware=options, train=Train(batch_size=8), backbone=Backbone(norm=norm)), 1)
+        check_machine(CellConfig(hardware=options, train=Train(batch_size=8), backbone=Backbone(norm=norm)))
 
     check(replace(OPTIONS, micro_batch=8), "batch")
     check(parallel_options("ddp", 2, micro_batch=4), "batch")

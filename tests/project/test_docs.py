@@ -115,6 +115,35 @@ def test_the_table_of_the_guide_is_measured(tmp_path: Path) -> None:
     assert record["data"]["source"].startswith("reviews, 300 rows") and record["protocol_modified"] == []
 
 
+SSH = """#!/bin/sh
+# Runs the command here: ssh -tt HOST COMMAND
+echo "$2" >> "$HOSTS"
+exec sh -c "$3"
+"""
+
+
+@pytest.mark.slow
+def test_the_launcher_of_the_guide_runs_a_cell_on_each_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text(SSH)
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HOSTS", str(tmp_path / "hosts"))
+    document = ROOT / "docs" / "adding-a-launcher.md"
+    records = run_as_written(document, tmp_path)
+    assert [(record["key"]["seed"], record["status"]) for record in records] in (
+        [(0, "ok"), (1, "ok")],
+        [(1, "ok"), (0, "ok")],
+    )
+    assert "sources" not in records[0]["code"] and records[0]["variant"]["differences"] == {}
+    assert records[0]["config"]["launcher"] == {"_target_": "over_ssh.OverSsh", "hosts": ["node1", "node2"]}
+    assert sorted((tmp_path / "hosts").read_text().split()) == ["node1", "node2"]
+    again = run(commands_of(document)[0], tmp_path)
+    assert again.stderr.count("done") == 2 and len((tmp_path / "hosts").read_text().split()) == 2
+    wrong = run(commands_of(document)[0].replace("node2]", "2]"), tmp_path)
+    assert wrong.returncode == 2 and "launcher.hosts" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 
@@ -27,6 +29,7 @@ from lra_bench.records import store, tables, upgrades
 from lra_bench.records.check import check_store
 from lra_bench.records.imports import import_folder
 from lra_bench.records.key import CellKey
+from lra_bench.records.parquet import open_table
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.records.upgrades import upgrade
 from tests.support.record_factory import make_curves, make_predictions, make_record
@@ -120,6 +123,7 @@ def test_upgrades_are_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"metrics": []}, "metrics should be a valid dictionary"),
         ({"parameters": 3}, "parameters should be a valid dictionary"),
         ({"key": {"task": "listops"}}, r"key\.model is missing"),
+        ({"environment": {"hardware": {"matmul_flops_per_second": []}, "software": {}}}, "should be a valid number"),
         ({"key": None}, "key should be a valid dictionary, is None"),
         ({"surprise": 1}, "surprise is not a field"),
     ],
@@ -526,6 +530,13 @@ def test_tables_without_numeric_columns_are_not_imported(tmp_path: Path) -> None
     ]
     (record,) = store.load_all(tmp_path / "ours")
     assert done.added == 1 and record.artifacts == {}
+
+
+def test_a_table_with_two_columns_of_one_name_is_not_read(tmp_path: Path) -> None:
+    table = pa.table([[1], [2]], names=["step", "step"])
+    pq.write_table(table, tmp_path / "table.parquet")
+    with pytest.raises(UserError, match="has the column step twice"), open_table(tmp_path / "table.parquet", "it", []):
+        pass
 
 
 def test_import_reads_files_before_it_acquires_the_write_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

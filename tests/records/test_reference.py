@@ -28,6 +28,7 @@ from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.naming import find_variant
 from lra_bench.tables.table import leaderboard
 from tests.support.command import TINY, Folder
+from tests.support.page_records import data_of
 from tests.support.record_factory import make_curves, make_predictions, make_record, make_speed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,7 +173,10 @@ def test_page_figures_and_data_frames_mark_records_of_boards(user_and_board, mon
     own, others, folder = user_and_board
     records = [*own, *others]
     html = page(records, {name: each.make(records) for name, each in LAYOUTS.items()})
-    assert html.count(">reference board</span>") == 2 * 3  # in the table of all tasks and in that of listops
+    [protocol] = data_of(html)["protocols"]
+    for table in (protocol["systems"], protocol["tasks"][0]):
+        measured = [row for body in table["bodies"] for row in body["rows"] if row["kind"] == "measured"]
+        assert [row["own"] for row in measured].count(False) == 3 and any(row["own"] for row in measured)
     assert set(labels(places(records))) == {
         "Performer", "Transformer", "Performer (reference)", "Transformer (reference)", "Local (reference)",
     }  # fmt: skip

@@ -73,7 +73,13 @@ def test_values_other_than_strings_are_unchanged(home):
     assert shareable(value) == {**value, "nested": {"tuple": [1, "x"]}}
 
 
-@pytest.mark.parametrize("name", ["WANDB_API_KEY", "HF_TOKEN", "aws_secret_access_key", "DB_PASSWORD", "MY_APIKEY"])
+NAMES = (
+    "WANDB_API_KEY", "HF_TOKEN", "aws_secret_access_key", "DB_PASSWORD", "MY_APIKEY", "MYSQL_PWD", "SMTP_PASS",
+    "GITHUB_PAT", "REGISTRY_AUTH", "SENTRY_DSN", "PASSWORD", "SSH_KEYS", "REFRESH_TOKENS", "VAULT_CREDENTIAL",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_secrets_of_the_environment_are_hidden(monkeypatch, name):
     monkeypatch.setenv(name, "s3cr3t-value")
     assert shareable({"command": "run --key=s3cr3t-value"}) == {"command": f"run --key={HIDDEN}"}
@@ -81,12 +87,25 @@ def test_secrets_of_the_environment_are_hidden(monkeypatch, name):
 
 def test_other_strings_are_unchanged(monkeypatch):
     monkeypatch.setenv("KEYBOARD_LAYOUT", "dvorak-programmer")
-    monkeypatch.setenv("HF_TOKEN", "short")
-    assert shareable("dvorak-programmer short") == "dvorak-programmer short"
+    monkeypatch.setenv("HF_TOKEN", "abc")
+    assert shareable("dvorak-programmer abc") == "dvorak-programmer abc"
+    monkeypatch.chdir("/usr/lib")
+    monkeypatch.setenv("PWD", "/usr/lib")
+    monkeypatch.setenv("OLDPWD", "/usr/share/doc")
+    assert shareable("/usr/share/doc") == "/usr/share/doc"
+
+
+def test_short_secrets_are_hidden_as_whole_words_only(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_1")
+    assert shareable("--token=hf_1 hf_12 (hf_1)") == f"--token={HIDDEN} hf_12 ({HIDDEN})"
 
 
 def test_credentials_in_urls_are_hidden(monkeypatch):
     assert shareable("https://ada:pw@host/x and git@host") == f"https://{HIDDEN}@host/x and git@host"
+    for address in ("ada:p@ss@host/x", "ada:p/ss@host/x", "ada:p@s/s@host/x", ":token@host/x", "token@host/x"):
+        assert shareable(f"get https://{address} now") == f"get https://{HIDDEN}@host/x now"
+    for address in ("http://host:8080/a@b", "git+https://host/a/b@main", "https://host/x?at=a@b", "http://host:80"):
+        assert shareable(address) == address
     monkeypatch.setenv("HF_ENDPOINT", "https://ada:hunter2@mirror.example")
     redacted = str(NotFetched([Remote("a", "a", repository="r", revision="1")], Path("raw"), "offline"))
     assert "hunter2" not in redacted and "mirror.example" in redacted

@@ -20,8 +20,8 @@ EMPTY = asdict(Declared())
 
 
 def named():
-    """Return the paths of the classes that files of conf/ name, and of those that their options select by name."""
-    files = [file for group in GROUPS for file in option_files(group).values()]
+    """Return the paths of the measured classes that files of conf/ name or that their options select by name."""
+    files = [file for group in GROUPS if group != "launcher" for file in option_files(group).values()]
     found = {target for file in files for target in targets(yaml.safe_load(file.read_text(encoding="utf-8")))}
     options = [each for target in found for each in of_class(load_class(target, object, "")).named_classes.values()]
     return found | {target for choices in options for target in choices.values()}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
+import re
+import zlib
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +32,18 @@ SYSTEMS: dict[str, tuple[str, int, float, float, float, float]] = {
 }
 HARDER = {"listops": 0.0, "text": 0.26, "image": 0.04}
 CPU, GPU = "cpu-epyc-2t", "h200-bf16"
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """Return the data of a page."""
+    packed = re.search(r'<script type="application/octet-stream" id="data">(.*?)</script>', text, re.DOTALL)[1]
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+def table_of(text: str, protocol: str, task: str = "") -> dict[str, Any]:
+    """Return the table of a task of a protocol, by default that of all systems and tasks."""
+    [board] = [each for each in data_of(text)["protocols"] if each["id"] == protocol]
+    return next(each for each in board["tasks"] if each["title"] == task) if task else board["systems"]
 
 
 def study(root: Path) -> list[Record]:

@@ -267,6 +267,7 @@ def make_costs(exponent: float, ratio: float = 2.0) -> ProfiledCosts:
         "time_low": exponent - 0.05,
         "time_high": exponent + 0.05,
         "growth_lengths": list(LENGTHS),
+        "inference_seconds": 0.1 / ratio,
     }
 
 

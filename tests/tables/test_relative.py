@@ -23,6 +23,7 @@ from lra_bench.tables.formatting import rows_of
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.overview import overview
 from lra_bench.tables.sections import rows_with
+from tests.support.page_records import data_of
 from tests.support.record_factory import make_record
 
 LENGTHS = (1024, 4096, 8192)
@@ -184,4 +185,5 @@ def test_every_format_shows_the_columns(tmp_path: Path) -> None:
     for format in ("terminal", "markdown", "latex"):
         assert "8.00" in export.render(frames["wide"], format, 400, "wide")
     assert json.loads(export.render(frames["wide"], "json"))[0]["relative_speed"] is not None
-    assert 'data-key="relative_speed"' in page(records(), frames)
+    [protocol] = data_of(page(records(), frames))["protocols"]
+    assert "relative_speed" in {column["key"] for column in protocol["systems"]["columns"]}

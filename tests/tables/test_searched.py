@@ -22,6 +22,7 @@ from lra_bench.tables.overview import overview
 from lra_bench.tables.query import tidy
 from lra_bench.tables.table import leaderboard
 from tests.figures.test_figures import check_layout, one, sheets, written
+from tests.support.page_records import data_of
 from tests.support.record_factory import RATES, make_record, make_search
 
 
@@ -95,7 +96,8 @@ def test_tables_show_the_chosen_rate_and_its_robustness() -> None:
 def test_the_page_and_the_description_explain_the_search() -> None:
     records = board()
     text = page(records, {name: each.make(records, None) for name, each in LAYOUTS.items()}, "nothing")
-    assert "Searched learning rate at an end of the grid: not ranked" in text and "searched rate" in text
+    on_page = str(data_of(text)["protocols"])
+    assert "Searched learning rate at an end of the grid: not ranked" in on_page and "searched rate" in on_page
     groups = dict(facts.groups([records[-1]]))
     found = dict(groups["Search of the learning rate"])
     assert "0.09, at an end of the grid" in found["searched rate"]

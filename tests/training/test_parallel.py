@@ -176,7 +176,7 @@ def test_hardware_slug_contains_number_of_processes_and_strategy():
 )
 def test_invalid_options_of_several_processes_raise_user_error(options, batch_size, words):
     with pytest.raises(UserError, match=words):
-        check_machine(CellConfig(hardware=options, train=Train(batch_size=batch_size)), 1)
+        check_machine(CellConfig(hardware=options, train=Train(batch_size=batch_size)))
 
 
 def test_more_processes_than_gpus_raise_user_error(monkeypatch):

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from lra_bench.grid.status import UNRESOLVED
 from tests.support.command import TINY, Folder
 from tests.support.one_node_slurm import reason_to_skip, slurm
 
@@ -15,16 +16,12 @@ SUBMIT = [
 ]
 
 
-def wait_for_checkpoint(folder: Folder, number: int) -> None:
-    """Wait until the cell of a job has written a checkpoint."""
+def wait_for_checkpoint(folder: Folder, cell: str) -> None:
+    """Wait until a cell has written a checkpoint."""
     until = time.monotonic() + 600
-    while time.monotonic() < until:
-        for path in folder.results.glob(f"grids/*/cells/{number}.json"):
-            key = json.loads(path.read_text())["key"]
-            if key and (folder.cache / "checkpoints" / key / "last.pt").exists():
-                return
+    while not list(folder.cache.glob(f"checkpoints/{cell.replace(UNRESOLVED, '*')}/last.pt")):
+        assert time.monotonic() < until, cell
         time.sleep(0.05)
-    raise AssertionError(f"job {number} did not write a checkpoint")
 
 
 @pytest.mark.slow
@@ -40,11 +37,12 @@ def test_six_cells_of_which_two_are_requeued(tmp_path):
             return json.loads(folder.run("grid", "status", "--json").stdout)
 
         assert "6 cells submitted" in folder.run(*SUBMIT).stderr
-        jobs = [cell["job"] for cell in state()["cells"]]
+        cells = state()["cells"]
+        jobs = [cell["job"] for cell in cells]
         array = jobs[0].partition("_")[0]
         assert jobs == [f"{array}_{number}" for number in range(6)]
-        for number in range(2):
-            wait_for_checkpoint(folder, number)
+        for cell in cells[:2]:
+            wait_for_checkpoint(folder, cell["cell"])
         # Requeue one job immediately. Send the other the signal that precedes the time limit.
         run_command("scontrol", "requeue", jobs[1])
         run_command("scancel", "--signal=USR2", jobs[0])
@@ -65,4 +63,4 @@ def test_six_cells_of_which_two_are_requeued(tmp_path):
         assert "Requeued job" in log and "checkpoint" in log
         assert [record["attempt"] for record in records].count(2) == 2, "both requeued jobs wrote a record first"
         assert folder.run(*SUBMIT).stderr.count("done") == 6
-        assert "0 jobs cancelled" in folder.run("grid", "cancel").stdout
+        assert "0 jobs cancelled" in folder.run("grid", "stop").stdout

@@ -1,38 +1,35 @@
-"""Grids submitted through submitit: resources requested from Slurm, files on disk, jobs of the local executor."""
+"""Cells submitted through submitit: resources requested from Slurm, states, jobs of the local executor."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 
-from lra_bench.config import compose
-from lra_bench.config.schema import CellConfig
-from lra_bench.config.serialization import as_dict, from_dict
-from lra_bench.config.validation import before_planning
+from lra_bench.config.objects import build_launcher
 from lra_bench.contracts import UserError
+from lra_bench.grid import background, queue
+from lra_bench.grid.execute import execute, job_of
 from lra_bench.grid.plan import plan
-from lra_bench.grid.slurm import manifest, queue, status, submit
+from lra_bench.grid.slurm import Slurm, local_job
 from lra_bench.grid.status import UNRESOLVED
 from lra_bench.records import store
-from lra_bench.records.key import CellKey
 from tests.support.command import TINY, Folder
-from tests.support.malformed import command, is_refused
+from tests.support.grids import grid_of
 from tests.support.record_factory import make_record
 
 SUBMIT = ["bench", *TINY, "tracker=none", "launcher=slurm", "launcher.cluster=local", "model=performer,local"]
+COPY = ["protocol=smoke", "task=copy", "launcher=slurm"]
 
 
-def composed(*overrides):
-    with compose.hydra_context():
-        return compose.compose(["protocol=smoke", "task=copy", "launcher=slurm", *overrides]).config
+def requested(tmp_path, *overrides):
+    (planned,) = plan([*COPY, *overrides], tmp_path)
+    return build_launcher(planned.cell.config.launcher).resources(job_of(planned, tmp_path, "never"))
 
 
 @pytest.mark.one_in(3)
@@ -54,10 +51,10 @@ def composed(*overrides):
         ),
     ],
 )
-def test_resources_requested_from_slurm(overrides, expected):
-    requested = submit.resources(composed(*overrides))
-    assert requested == {**requested, "timeout_min": 240, "slurm_signal_delay_s": 90, **expected}
-    assert ("gpus_per_node" in requested) == ("gpus_per_node" in expected)
+def test_resources_requested_from_slurm(tmp_path, overrides, expected):
+    found = requested(tmp_path, *overrides)
+    assert found == {**found, "timeout_min": 240, "slurm_signal_delay_s": 90, **expected}
+    assert ("gpus_per_node" in found) == ("gpus_per_node" in expected)
 
 
 @pytest.mark.one_in(3)
@@ -66,32 +63,48 @@ def test_resources_requested_from_slurm(overrides, expected):
     [
         (["hardware=auto"], "hardware=auto"),
         (["hardware=cuda_ddp"], "set hardware.processes"),
+        (["hardware=cpu", "hardware.threads=4", "launcher.cpus=2", "launcher.cluster=local"], "launcher.cpus=2"),
     ],
 )
 def test_options_that_do_not_determine_the_resources_are_refused(tmp_path, overrides, named):
-    planned = plan(["protocol=smoke", "task=copy", "launcher=slurm", *overrides], tmp_path)
+    planned = plan([*COPY, *overrides], tmp_path)
     with pytest.raises(UserError, match=named):
-        submit.submit(planned, tmp_path, None, rerun="never")
+        list(execute(planned, tmp_path))
     assert not (tmp_path / "grids").exists()
 
 
 @pytest.mark.parametrize(
     ("launcher", "named"),
     [
-        ({"name": "slurm", "workers": 2}, "launcher.workers=2: is an option of launcher=local"),
-        ({"name": "local", "partition": "long"}, "launcher.partition=long: is an option of launcher=slurm"),
-        ({"name": "moon"}, "launcher.name=moon: choose local or slurm"),
-        ({"name": "slurm", "cluster": "moon"}, "launcher.cluster=moon: choose slurm or local"),
+        (["launcher=slurm", "launcher.workers=2"], "launcher.workers: Slurm has no such option"),
+        (["launcher=local", "launcher.partition=long"], "launcher.partition: Local has no such option"),
+        (["launcher=moon"], "launcher=moon: there is no such launcher"),
+        (["launcher=slurm", "launcher.cluster=moon"], "launcher.cluster=moon: choose slurm or local"),
+        (["launcher=slurm", "launcher.minutes=1"], r"launcher.signal_seconds=90: .* raise launcher.minutes"),
+        (["launcher=slurm", "launcher.gpus=-1"], "launcher.gpus=-1: must be at least 0"),
+        (["launcher=slurm", "launcher.minutes=many"], "launcher.minutes='many': must be int"),
     ],
 )
-def test_options_of_another_launcher_are_refused(launcher, named):
+def test_wrong_options_are_refused_in_planning(tmp_path, launcher, named):
     with pytest.raises(UserError, match=named):
-        before_planning(from_dict({**as_dict(CellConfig()), "launcher": launcher}), [], [], "")
+        plan([*COPY[:2], *launcher], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [("importlib.util.find_spec", "needs submitit; install it with"), ("shutil.which", "sbatch is not available here")],
+)
+def test_a_machine_that_cannot_submit_gives_one_sentence(tmp_path, monkeypatch, function, named):
+    planned = plan([*COPY, "hardware=cpu"], tmp_path)
+    monkeypatch.setattr(function, lambda name: None)
+    with pytest.raises(UserError, match=f"launcher=slurm: {named}"):
+        list(execute(planned, tmp_path))
+    assert not (tmp_path / "grids").exists()
 
 
 def test_a_submitted_cell_names_its_hardware_only_in_its_job(tmp_path):
-    overrides = ["protocol=smoke", "task=copy", "launcher=slurm", "hardware=cpu", "launcher.cpus=1"]
-    (submitted,), (in_job,) = plan(overrides, tmp_path), plan(overrides, tmp_path, arrived=True)
+    overrides = [*COPY, "hardware=cpu", "launcher.cpus=1"]
+    (submitted,), (in_job,) = plan(overrides, tmp_path), plan(overrides, tmp_path, here=True)
     assert submitted.cell.key.hardware == UNRESOLVED and in_job.cell.key.hardware.endswith("-1t")
     assert in_job.cell.config.hardware.threads == 1
     assert in_job.cell.key.hash == submitted.cell.key.hash
@@ -106,218 +119,97 @@ def test_a_job_can_request_a_gpu_that_this_machine_lacks(tmp_path, monkeypatch):
         plan(overrides, tmp_path)
 
 
-def grid_of(name, tmp_path, **cell):
-    key = {"task": "copy", "model": "local", "hardware": UNRESOLVED, "protocol": "smoke", "hash": "0" * 8, "seed": 0}
-    known = manifest.SubmittedCell(key=key, overrides=["task=copy"], place=[], resources={}, **cell)
-    grid = manifest.SubmittedGrid(name, "now", "slurm", None, "never", [known])
-    grid.write(tmp_path)
-    return grid
-
-
-def test_a_grid_is_read_as_it_was_written(tmp_path):
-    first, second = manifest.new_name(tmp_path), manifest.new_name(tmp_path)
-    assert first < second
-    grid = grid_of(second, tmp_path, job="12_0")
-    assert manifest.read(tmp_path, None) == manifest.read(tmp_path, second) == grid
-    with pytest.raises(UserError, match=f"nothing: there is no such grid .*{second}"):
-        manifest.read(tmp_path, "nothing")
-    (tmp_path / "grids" / second / "grid.json").write_text("{")
-    with pytest.raises(UserError, match="cannot be read as a grid"):
-        manifest.read(tmp_path, second)
-
-
-def of_older_layout(grid, results):
-    """Rewrite the file of a grid as versions without ``layout`` wrote it."""
-    path = grid.folder(results) / "grid.json"
-    raw = json.loads(path.read_text())
-    del raw["layout"]
-    path.write_text(json.dumps(raw))
-
-
-def test_jobs_of_an_older_layout_are_reported_and_prevent_resume_until_cancelled(tmp_path, monkeypatch):
-    grid = grid_of(manifest.new_name(tmp_path), tmp_path, job="12_0")
-    of_older_layout(grid, tmp_path)
-    monkeypatch.setattr(status, "states", lambda cluster, jobs: {"12_0": "pending"})
-    monkeypatch.setattr(status, "check_here", lambda cluster: None)
-    (found,) = status.submitted_statuses(manifest.read(tmp_path, None), tmp_path)
-    assert found.state == "pending" and "queued by an older version of lra-bench" in found.reason
-    with pytest.raises(UserError, match=f"1 of its jobs were queued by an older version .* grid cancel {grid.name}"):
-        status.resume(tmp_path, None)
-    monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
-    submitted = []
-    monkeypatch.setattr(status, "submit_cells", lambda grid, left, results: iter([submitted.extend(left)]))
-    assert status.resume(tmp_path, None) == (grid.name, 1) and submitted == [0]
-    assert manifest.read(tmp_path, None).layout == manifest.LAYOUT
-
-
-def test_a_job_of_an_older_layout_ends_with_one_sentence(tmp_path):
-    """Unpickle a job that the module ``lra_bench.grid.job`` of the older layout wrote."""
-    pickled = (
-        b"\x80\x02clra_bench.grid.job\nCellJob\nq\x00)\x81q\x01}q\x02(X\n\x00\x00\x00_argumentsq\x03(]q\x04X\t\x00\x00\x00"
-        b"task=copyq\x05acpathlib\nPosixPath\nq\x06X\x07\x00\x00\x00resultsq\x07\x85q\x08Rq\tNh\x06h\x07X\x05\x00\x00\x00"
-        b"gridsq\nX\x01\x00\x00\x00xq\x0b\x87q\x0cRq\rK\x00X\x05\x00\x00\x00neverq\x0etq\x0fX\x08\x00\x00\x00_processq"
-        b"\x10Nub."
-    )
-    (tmp_path / "job.pkl").write_bytes(pickled)
-    code = "import pickle, pathlib; pickle.loads(pathlib.Path('job.pkl').read_bytes())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1 and "queued by an older version of lra-bench" in done.stderr
-
-
-DAMAGE = {
-    "a layout of a later version": (("layout",), 99, "update lra-bench"),
-    "another name": (("name",), "../../elsewhere", "name"),
-    "no name": (("name",), None, "name"),
-    "a shell command as cluster": (("cluster",), "local; rm", "cluster"),
-    "a rerun of another type": (("rerun",), False, "rerun"),
-    "an unknown rerun": (("rerun",), "always", "rerun"),
-    "a relative folder": (("config_dir",), "own", "config_dir"),
-    "no cells": (("cells",), {"a": 1}, "cells"),
-    "a cell that is a number": (("cells", 0), 3, "cells.0"),
-    "a job that is an option": (("cells", 0, "job"), "--user=root", "cells.0.job"),
-    "a job that is a list": (("cells", 0, "job"), ["12"], "cells.0.job"),
-    "a key that leaves the folder": (("cells", 0, "key", "task"), "../../etc", "task="),
-    "a key without a field": (("cells", 0, "key"), {"task": "copy"}, "cells.0.key"),
-    "a key with an extra field": (("cells", 0, "key", "path"), "x", "cells.0.key"),
-    "a seed that is text": (("cells", 0, "key", "seed"), "0", "seed="),
-    "an override that is an option": (("cells", 0, "overrides", 0), "--config-dir=/tmp", "cells.0.overrides"),
-    "an override that is a number": (("cells", 0, "overrides", 0), 3, "cells.0.overrides"),
-    "a place that is a mapping": (("cells", 0, "place"), [{}], "cells.0.place"),
-    "a command for the batch script": (("cells", 0, "resources", "slurm_setup"), ["rm"], "resources.slurm_setup"),
-    "a line for the batch script": (("cells", 0, "resources", "slurm_partition"), "a\nrm", "cells.0.resources"),
-    "another parameter": (
-        ("cells", 0, "resources", "slurm_additional_parameters"), {"wrap": True}, "cells.0.resources",
-    ),
-    "minutes that are text": (("cells", 0, "resources", "timeout_min"), "5", "cells.0.resources.timeout_min"),
-    "an unknown field": (("surprise",), 1, "surprise"),
-    "deep nesting": (("cells", 0, "place"), json.loads("[" * 900 + "]" * 900), "nested"),
-}  # fmt: skip
-
-
-@pytest.mark.one_in(4)
-@pytest.mark.parametrize("kind", DAMAGE)
-@pytest.mark.parametrize("action", ["status", "cancel", "resume"])
-def test_a_damaged_grid_gives_one_sentence_and_runs_no_slurm_command(tmp_path, monkeypatch, kind, action):
-    place, value, named = DAMAGE[kind]
-    grid_of("a", tmp_path, job="12_0")
-    path = tmp_path / "grids" / "a" / "grid.json"
-    raw = json.loads(path.read_text())
-    node = raw
-    for step in place[:-1]:
-        node = node[step]
-    node[place[-1]] = value
-    path.write_text(json.dumps(raw))
-    monkeypatch.setattr(subprocess, "run", lambda *command, **_: pytest.fail(f"command run: {command}"))
-    code, errors = command("grid", action, "a", "--results", tmp_path)
-    assert is_refused(code, errors) and code == 2
-    assert str(path) in errors and "cannot be read as a grid" in errors and named in errors, errors
-
-
-@pytest.mark.parametrize("kind", ["pipe", "folder", "too large", "no JSON", "bytes"])
-def test_an_unreadable_grid_file_gives_one_sentence(tmp_path, monkeypatch, kind):
-    grid_of("a", tmp_path)
-    path = tmp_path / "grids" / "a" / "grid.json"
-    if kind == "too large":
-        monkeypatch.setattr(manifest, "LARGEST_BYTES", 100)
-    else:
-        path.unlink()
-        making = {"pipe": os.mkfifo, "folder": Path.mkdir}
-        making.get(kind, lambda path: path.write_bytes(b"\xff" if kind == "bytes" else b'{"name": NaN}'))(path)
-    code, errors = command("grid", "status", "--results", tmp_path)
-    assert is_refused(code, errors) and code == 2 and "cannot be read as a grid" in errors, errors
-
-
-def test_requested_resources_are_read_as_they_were_written(tmp_path):
-    launcher = ["launcher.partition=long", "launcher.account=us-2", "launcher.memory_gigabytes=6", "launcher.at_once=2"]
-    requested = submit.resources(composed("hardware=cuda_ddp", "hardware.processes=4", *launcher))
-    grid = grid_of("a", tmp_path)
-    grid.config_dir, grid.cells[0].resources = str(tmp_path), requested
-    grid.cells[0].place = ["slurm", None, 4, True, 0.5]
-    grid.write(tmp_path)
-    assert manifest.read(tmp_path, "a") == grid
-
-
-def test_a_grid_whose_config_dir_was_removed_has_a_status_but_cannot_be_resumed(tmp_path):
-    grid = grid_of("a", tmp_path)
-    grid.cluster, grid.config_dir = "local", str(tmp_path / "removed")
-    grid.write(tmp_path)
-    assert status.submitted_statuses(manifest.read(tmp_path, "a"), tmp_path)
-    with pytest.raises(UserError, match=r"--config-dir .*removed, which no longer exists"):
-        status.resume(tmp_path, "a")
+def states(monkeypatch, found):
+    monkeypatch.setattr(Slurm, "states", lambda self, jobs: found)
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("queue_states", "log", "state", "live"),
     [
-        {"key": "x"},
-        {"key": "a/b/../c/seed0"},
-        {"key": 3},
-        {"code": "0"},
-        {"job": ["12_0"]},
-        {"host": None},
-        {"reason": []},
-        {"surprise": 1},
+        ({"12_0": "pending"}, "", "pending", True),
+        ({"12_0": "running"}, "", "running", True),
+        ({}, "", "lost", False),
+        ({}, "lra-bench: hardware=cuda: no GPU\n", "refused", False),
+        ({}, "lra-bench: interrupted; the same command continues where it stopped.\n", "lost", False),
+        (None, "", "submitted", True),
     ],
 )
-def test_an_invalid_arrival_file_is_ignored(tmp_path, monkeypatch, damage):
+def test_state_of_a_submitted_cell(tmp_path, monkeypatch, queue_states, log, state, live):
     grid = grid_of("a", tmp_path, job="12_0")
-    monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
-    path = manifest.arrival_file(grid.folder(tmp_path), 0)
-    manifest.Arrival("12_0", code=2, reason="no GPU").write(path)
-    assert status.submitted_statuses(grid, tmp_path)[0].state == "refused"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    assert status.submitted_statuses(grid, tmp_path)[0].state == "lost"
-
-
-def test_a_results_folder_without_grids_is_reported(tmp_path):
-    with pytest.raises(UserError, match="contains no submitted grid"):
-        manifest.read(tmp_path, None)
-
-
-@pytest.mark.parametrize(
-    ("queue_states", "reported", "state", "live"),
-    [
-        ({"12_0": "pending"}, None, "pending", True),
-        ({"12_0": "running"}, {"code": None}, "running", True),
-        ({}, None, "lost", False),
-        ({}, {"code": None}, "lost", False),
-        ({}, {"code": 2, "reason": "no GPU"}, "refused", False),
-        (None, None, "submitted", True),
-        ({}, {"code": None, "job": "11_0"}, "lost", False),
-    ],
-)
-def test_state_of_a_submitted_cell(tmp_path, monkeypatch, queue_states, reported, state, live):
-    grid = grid_of("a", tmp_path, job="12_0")
-    monkeypatch.setattr(status, "states", lambda cluster, jobs: queue_states)
-    if reported:
-        manifest.Arrival(**{"job": "12_0", **reported}).write(manifest.arrival_file(grid.folder(tmp_path), 0))
-    (found,) = status.submitted_statuses(grid, tmp_path)
+    states(monkeypatch, queue_states)
+    logs = grid.folder(tmp_path) / "logs"
+    logs.mkdir()
+    (logs / "12_0_0_log.err").write_text(f"other output\n{log}")
+    (found,) = queue.states_of(grid, tmp_path, None)
     assert (found.state, found.live) == (state, live)
-    assert found.reason == reported["reason"] if reported and "reason" in reported else True
+    assert state != "refused" or found.reason == "hardware=cuda: no GPU"
 
 
 def test_the_record_of_a_cell_whose_code_changed_after_submission_is_found(tmp_path, monkeypatch):
     grid = grid_of("a", tmp_path, job="12_0")
     measured = make_record(hash="abcd1234")
-    assert grid.cells[0].key["hash"] != measured.key.hash
-    key = CellKey(**{**grid.cells[0].key, "hash": measured.key.hash, "hardware": "cpu-1t"})
-    store.write(replace(measured, key=key), tmp_path)
-    manifest.Arrival("12_0", str(key), code=0).write(manifest.arrival_file(grid.folder(tmp_path), 0))
-    monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
-    (found,) = status.submitted_statuses(grid, tmp_path)
-    assert (found.cell, found.state) == (str(key), "ok")
+    assert grid.cells[0].key.hash != measured.key.hash
+    key = replace(grid.cells[0].key, hash=measured.key.hash, hardware="cpu-1t")
+    store.write(replace(measured, key=key, command=grid.cells[0].command), tmp_path)
+    states(monkeypatch, {})
+    assert [(each.cell, each.state) for each in queue.states_of(grid, tmp_path, None)] == [(str(key), "ok")]
+    later = replace(grid, started_at="2099-01-01T00:00:00+00:00")
+    assert [each.state for each in queue.states_of(later, tmp_path, None)] == ["lost"]
 
 
 def test_the_queue_is_read_per_array_task(monkeypatch):
     printed = "12_0 13 RUNNING\n12_1 14 COMPLETED\n12_2 12 PENDING\nN/A_N/A 20 RUNNING\n"
     done = subprocess.CompletedProcess([], 0, stdout=printed)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert queue.states("slurm", ["12_0", "12_1", "12_2", "20"]) == {
+    assert Slurm().states(["12_0", "12_1", "12_2", "20"]) == {
         "12_0": "running",
         "12_2": "pending",
         "20": "running",
     }
+
+
+@pytest.fixture
+def submitted(monkeypatch):
+    """Return a list that collects the seeds of submitted cells, instead of submitting them."""
+    found = []
+
+    def submit(self, jobs, logs):
+        found.append([job.planned.cell.key.seed for job in jobs])
+        yield {job: f"12_{job.planned.cell.key.seed}" for job in jobs}
+
+    monkeypatch.setattr(Slurm, "submit", submit)
+    return found
+
+
+def test_cells_are_submitted_again_only_without_a_job_that_waits_or_runs(tmp_path, monkeypatch, submitted):
+    def bench(*overrides):
+        return list(execute(plan([*COPY, "hardware=cpu", *overrides], tmp_path), tmp_path))
+
+    states(monkeypatch, {"12_1": "running"})
+    assert bench("seed=0,1") == bench("seed=0,1,2") == bench("seed=1", "launcher.minutes=20") == []
+    assert submitted == [[0, 1], [0, 2]]
+    bench("seed=1", "launcher.partition=long")
+    assert submitted[2:] == [[1]], "a cell on another partition is another measurement"
+    grids = [background.read(tmp_path, name) for name in background.names(tmp_path)]
+    assert [[(cell.key.seed, cell.job) for cell in grid.cells] for grid in grids] == [
+        [(0, "12_0"), (1, "12_1")],
+        [(0, "12_0"), (2, "12_2")],
+        [(1, "12_1")],
+    ]
+    states(monkeypatch, None)
+    with pytest.raises(UserError, match="the queue cannot be queried from this machine"):
+        bench("seed=0")
+
+
+def test_of_a_refused_array_the_cells_of_earlier_arrays_keep_their_jobs(tmp_path, monkeypatch):
+    def submit(self, jobs, logs):
+        yield {jobs[0]: "12_0"}
+        raise UserError("launcher=slurm: the jobs cannot be submitted (full)")
+
+    monkeypatch.setattr(Slurm, "submit", submit)
+    with pytest.raises(UserError, match="full"):
+        list(execute(plan([*COPY, "hardware=cpu", "seed=0,1"], tmp_path), tmp_path))
+    assert [cell.job for cell in background.read(tmp_path, None).cells] == ["12_0", ""]
 
 
 def jobs_of(folder: Folder) -> list[str]:
@@ -328,16 +220,14 @@ def state_of(folder: Folder) -> dict:
     return json.loads(folder.run("grid", "status", "--json").stdout)
 
 
-def wait_for(folder: Folder, done, seconds=600):
-    end = time.monotonic() + seconds
-    while not done(state := state_of(folder)):
-        assert time.monotonic() < end, state
+def wait_until_ended(folder: Folder, minutes: float = 20) -> dict:
+    until = time.monotonic() + 60 * minutes
+    state = state_of(folder)
+    while any(cell["live"] for cell in state["cells"]):
+        assert time.monotonic() < until, state
         time.sleep(2)
+        state = state_of(folder)
     return state
-
-
-def none_live(state: dict) -> bool:
-    return not any(cell["live"] for cell in state["cells"])
 
 
 @pytest.fixture
@@ -345,9 +235,9 @@ def folder(tmp_path):
     """Yield a working folder; kill its remaining jobs afterwards."""
     own = Folder(tmp_path / "own")
     yield own
-    for path in own.results.glob("grids/*/grid.json"):
-        for cell in json.loads(path.read_text())["cells"]:
-            if (process := queue.local_job(cell["job"])) is not None:
+    for name in background.names(own.results):
+        for cell in background.read(own.results, name).cells:
+            if (process := local_job(cell.job)) is not None:
                 for each in [process, *process.children(recursive=True)]:
                     with suppress(psutil.Error):
                         each.kill()
@@ -365,7 +255,7 @@ def test_six_cells_of_which_one_is_requeued(folder):
         time.sleep(0.1)
     (running,) = psutil.Process(int(first[0])).children()
     os.kill(running.pid, signal.SIGUSR2)
-    state = wait_for(folder, none_live)
+    state = wait_until_ended(folder)
     assert [cell["state"] for cell in state["cells"]] == ["ok"] * 6
     assert len(folder.records()) == 6
     logs = folder.results / "grids" / state["grid"] / "logs"
@@ -375,14 +265,18 @@ def test_six_cells_of_which_one_is_requeued(folder):
 
 
 @pytest.mark.slow
-def test_a_cancelled_grid_is_resumed(folder):
-    folder.run(*SUBMIT, "train.steps=600", "hardware.checkpoint_seconds=0")
+def test_a_stopped_grid_is_continued_by_the_same_command(folder):
+    command = [*SUBMIT, "train.steps=600", "hardware.checkpoint_seconds=0"]
+    folder.run(*command)
     while len(list(folder.cache.glob("checkpoints/**/last.pt"))) < 2:
         time.sleep(0.1)
-    assert "2 jobs cancelled" in folder.run("grid", "cancel").stdout
-    state = wait_for(folder, none_live)
+    assert "2 cells not submitted, because their jobs wait or run" in folder.run(*command).stderr
+    assert "2 jobs cancelled" in folder.run("grid", "stop").stdout
+    state = wait_until_ended(folder)
     assert {cell["state"] for cell in state["cells"]} <= {"interrupted", "lost"}
-    assert "2 cells submitted again" in folder.run("grid", "resume").stdout
-    state = wait_for(folder, none_live)
+    assert "2 cells submitted" in folder.run(*command).stderr
+    state = wait_until_ended(folder)
     assert [cell["state"] for cell in state["cells"]] == ["ok"] * 2
-    assert "0 cells submitted again" in folder.run("grid", "resume").stdout
+    assert "submitted" not in folder.run(*command).stderr
+    assert "0 jobs cancelled" in folder.run("grid", "stop").stdout
+    assert {record["attempt"] for record in folder.records()} == {2}

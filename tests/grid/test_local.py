@@ -8,9 +8,8 @@ import pytest
 
 from lra_bench.cells import locks
 from lra_bench.config import compose
-from lra_bench.config.validation import check_machine
+from lra_bench.config.objects import build_launcher
 from lra_bench.contracts import UserError
-from lra_bench.grid import resources
 from lra_bench.records.key import CellKey
 from lra_bench.runtime.processor import usable_cpus
 from tests.support.command import TINY, Folder
@@ -20,9 +19,17 @@ SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "t
 needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="parallel cells need two cores")
 
 
-def composed(*overrides):
+def adapted(*overrides):
+    """Return the launcher of a cell, and its configuration on this machine."""
     with compose.hydra_context():
-        return compose.compose(["protocol=smoke", "task=copy", *overrides]).config
+        config = compose.compose(["protocol=smoke", "task=copy", *overrides]).config
+    launcher = build_launcher(config.launcher)
+    return launcher, launcher.adapted(config)
+
+
+def allocations(*overrides):
+    launcher, config = adapted(*overrides)
+    return launcher.allocations(config.hardware)
 
 
 @pytest.fixture
@@ -40,33 +47,32 @@ def four_gpus(monkeypatch):
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(("workers", "hardware", "threads"), [(1, "cpu", None), (2, "cpu", 4), (3, "cpu", 2)])
 def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
-    config = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
+    launcher, config = adapted(f"hardware={hardware}", f"launcher.workers={workers}")
     assert config.hardware.threads == threads
-    cores = [each.cores for each in resources.allocations(config)]
+    cores = [each.cores for each in launcher.allocations(config.hardware)]
     if threads:
         assert all(len(each) >= threads for each in cores)
         assert len({core for each in cores for core in each}) == sum(map(len, cores)) <= 8
 
 
 def test_processes_of_a_cell_share_its_cores(eight_cores):
-    config = resources.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
+    _, config = adapted("hardware=cpu_ddp", "launcher.workers=2")
     assert config.hardware.threads == 2
 
 
 @pytest.mark.slow
 def test_each_worker_has_its_own_gpus(eight_cores, four_gpus):
-    single = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
-    assert [each.visible_gpus for each in resources.allocations(single)] == ["4", "5", "6", "7"]
-    pairs = resources.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
-    assert [each.visible_gpus for each in resources.allocations(pairs)] == ["4,5", "6,7"]
-    assert [len(each.cores) for each in resources.allocations(pairs)] == [4, 4]
-    assert single.measure.energy and pairs.measure.energy
+    single, pairs = ["launcher.workers=4"], ["hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"]
+    assert [each.visible_gpus for each in allocations("hardware=cuda", *single)] == ["4", "5", "6", "7"]
+    assert [each.visible_gpus for each in allocations(*pairs)] == ["4,5", "6,7"]
+    assert [len(each.cores) for each in allocations(*pairs)] == [4, 4]
+    assert adapted("hardware=cuda", *single)[1].measure.energy and adapted(*pairs)[1].measure.energy
 
 
 def test_workers_share_gpus_if_requested_and_their_energy_is_not_measured(eight_cores, four_gpus):
-    shared = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=7", "launcher.cells_per_gpu=2"))
-    assert [each.visible_gpus for each in resources.allocations(shared)] == ["4", "4", "5", "5", "6", "6", "7"]
-    assert shared.measure.energy is False
+    shared = ["hardware=cuda", "launcher.workers=7", "launcher.cells_per_gpu=2"]
+    assert [each.visible_gpus for each in allocations(*shared)] == ["4", "4", "5", "5", "6", "6", "7"]
+    assert adapted(*shared)[1].measure.energy is False
 
 
 @pytest.mark.one_in(3)
@@ -89,9 +95,8 @@ def test_workers_share_gpus_if_requested_and_their_energy_is_not_measured(eight_
     ],
 )
 def test_more_than_is_available_is_refused(eight_cores, four_gpus, overrides, named):
-    config = composed(*overrides)
     with pytest.raises(UserError, match=named):
-        check_machine(config, resources.cores_per_cell(config))
+        adapted(*overrides)
 
 
 def test_a_cell_can_be_reserved_only_once(tmp_path, monkeypatch):

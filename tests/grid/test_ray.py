@@ -1,0 +1,80 @@
+"""Cells on a Ray cluster of two nodes, of which one is stopped, and after Ctrl-C."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.grid.execute import execute
+from lra_bench.grid.plan import plan
+from tests.support.command import TINY, Folder
+
+OPTIONS = ["tracker=none", "model=local", "launcher=ray", "hardware.checkpoint_seconds=0"]
+
+
+def test_without_ray_one_sentence_names_the_command_that_installs_it(tmp_path, monkeypatch):
+    planned = plan([*TINY, *OPTIONS], tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="launcher=ray: needs ray; install it with"):
+        list(execute(planned, tmp_path))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Iterator[Folder]:
+    """Yield a folder whose commands use a cluster of two nodes with one core each."""
+    pytest.importorskip("ray", reason="ray is not installed (pip install -e '.[ray]')")
+    from ray.cluster_utils import Cluster
+
+    own = Folder(tmp_path)
+    for name, value in own.environment.items():
+        monkeypatch.setenv(name, value)
+    cluster = Cluster()
+    cluster.add_node(num_cpus=1)
+    own.removable = cluster.add_node(num_cpus=1)
+    own.cluster = cluster
+    own.environment["RAY_ADDRESS"] = cluster.address
+    yield own
+    cluster.shutdown()
+
+
+def checkpoints(folder: Folder) -> list[str]:
+    return [path.parent.name for path in folder.cache.glob("checkpoints/**/last.pt")]
+
+
+@pytest.mark.slow
+def test_cells_of_a_node_that_fails_are_measured_once_on_another(folder):
+    grid = folder.start("bench", *TINY, *OPTIONS, "train.steps=150", "seed=0,1,2")
+    while len(checkpoints(folder)) < 2:
+        assert grid.poll() is None, grid.communicate()[0]
+        time.sleep(0.05)
+    folder.cluster.remove_node(folder.removable, allow_graceful=False)
+    printed, _ = grid.communicate(timeout=600)
+    assert grid.returncode == 0, printed
+    records = folder.records()
+    assert sorted(record["key"]["seed"] for record in records) == [0, 1, 2]
+    assert [record["status"] for record in records] == ["ok"] * 3, printed
+    assert sorted(record["attempt"] for record in records) == [1, 1, 2], "one cell was interrupted and resumed"
+    planned = plan([*TINY, *OPTIONS, "train.steps=150", "seed=0,1,2"], folder.results)
+    assert [each.status for each in planned] == ["done"] * 3
+
+
+@pytest.mark.slow
+def test_after_ctrl_c_running_cells_write_a_checkpoint_and_the_command_continues(folder):
+    command = ["bench", *TINY, *OPTIONS, "train.steps=400", "seed=0,1"]
+    grid = folder.start(*command)
+    while len(checkpoints(folder)) < 2:
+        assert grid.poll() is None, grid.communicate()[0]
+        time.sleep(0.05)
+    states = [cell["state"] for cell in json.loads(folder.run("grid", "status", "--json").stdout)["cells"]]
+    assert states == ["waiting"] * 2
+    os.kill(grid.pid, signal.SIGINT)
+    printed, _ = grid.communicate(timeout=120)
+    assert grid.returncode == 130, printed
+    assert [record["status"] for record in folder.records()] == ["interrupted"] * 2, printed
+    folder.run(*command)
+    assert [record["status"] for record in folder.records()] == ["ok"] * 2
+    assert [record["attempt"] for record in folder.records()] == [2, 2]
