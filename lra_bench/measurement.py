@@ -6,12 +6,23 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 Direction = Literal["ascending", "descending"]
 
 PATTERNS = {"<floor>": r"(?!name$|[\d.]+x(_|$)).+", "<ratio>": r"[\d.]+x(_.+)?", "<curve>": "(_.+)?", "<task>": ".+"}
 """Regular expressions for the names that may replace a placeholder."""
+
+
+class Limit(NamedTuple):
+    """The shortest length in tokens at which a measurement failed, and its status."""
+
+    status: str
+    length: int
+
+    def __str__(self) -> str:
+        """Return text such as ``out_of_memory at 8192``."""
+        return f"{self.status} at {self.length}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def compare(
     a: str,
     b: str,
     *,
-    task: str | None = None,
+    tasks: str | Sequence[str] = (),
     protocol: str | None = None,
     results: Folder | None = None,
     reference: Folder | None = None,
@@ -39,7 +39,7 @@ def compare(
     Args:
         a: Variant, such as ``performer`` or ``performer features=64 rope``, or one of its records.
         b: Variant to compare with, in the same form.
-        task: Task or group of tasks. Default: all that both variants finished.
+        tasks: Tasks or groups of tasks. Default: all that both variants finished.
         protocol: Protocol. Default: all except ``smoke``.
         results: Results folder. Default: ``$LRA_BENCH_RESULTS`` if set, otherwise ``./results``.
         reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE``, or those of the
@@ -59,14 +59,15 @@ def compare(
 
     from lra_bench.tables.comparison import compare_stored
 
-    name_a, name_b, comparisons = compare_stored(a, b, results, reference, task, protocol)
+    name_a, name_b, comparisons = compare_stored(a, b, results, reference, tasks, protocol)
     return pd.DataFrame([{"a": name_a, "b": name_b, **each.as_dict()} for each in comparisons])
 
 
 @public
 def leaderboard(
     *,
-    task: str | None = None,
+    tasks: str | Sequence[str] = (),
+    models: str | Sequence[str] = (),
     protocol: str | None = None,
     layout: str = "long",
     against: str | None = None,
@@ -76,7 +77,8 @@ def leaderboard(
     """Return the leaderboard of all records, with unrounded values.
 
     Args:
-        task: Task or group of tasks. Default: all.
+        tasks: Tasks or groups of tasks, in the order of tables or columns. Default: all.
+        models: Models, in the order of rows. Default: all.
         protocol: Protocol. Default: all except ``smoke``.
         layout: ``long`` (a row per variant and task), ``wide`` (a column per task), ``published`` (numbers from
             papers) or ``reproduction`` (protocol ``small`` compared with published numbers).
@@ -89,31 +91,37 @@ def leaderboard(
         The table. ``lra-bench list columns`` describes its columns.
 
     Raises:
-        UserError: If there is no such layout, task, protocol or variant.
+        UserError: If there is no such layout, task, model, protocol or variant.
 
     Examples:
-        >>> table = lra_bench.leaderboard(task="listops")
+        >>> table = lra_bench.leaderboard(tasks="listops")
         >>> sorted(table["variant"]), set(table["task"])
         (['local', 'performer'], {'listops'})
     """
     from lra_bench.records.reference import load_records as load
     from lra_bench.tables.layouts import find_layout
+    from lra_bench.tables.naming import names_of, task_order
 
     chosen = find_layout(layout)
-    records = _select(load(results, reference)[1], task, protocol)
-    return chosen.make(records, against if records else None)
+    if layout == "published":
+        return chosen.arranged(chosen.make([]), names_of(tasks), names_of(models))
+    records = _select(load(results, reference)[1], tasks, protocol, models)
+    return chosen.arranged(
+        chosen.make(records, against if records else None), task_order(records, tasks), names_of(models)
+    )
 
 
 @public
 def plot(
     name: str = "all",
     *,
-    task: str | None = None,
+    tasks: str | Sequence[str] = (),
+    models: str | Sequence[str] = (),
     protocol: str | None = None,
     width: str = "two",
+    font: str = "sans-serif",
     output: Folder | None = None,
     everything: bool = False,
-    models: Sequence[str] = (),
     results: Folder | None = None,
     reference: Folder | None = None,
 ) -> Figures:
@@ -121,12 +129,13 @@ def plot(
 
     Args:
         name: Figure, such as ``ranks`` (``lra-bench list figures``), or ``all``.
-        task: Task or group of tasks. Default: all.
+        tasks: Tasks or groups of tasks, in the order of panels and columns. Default: all.
+        models: Models, in the order of rows and legends. Default: all.
         protocol: Protocol. Default: all except ``smoke``, in their newest versions.
         width: Width in columns of a paper: ``one`` or ``two``.
+        font: Font of all text: ``sans-serif`` or ``serif``.
         output: Output folder. Default: ``figures`` in the results folder.
         everything: Whether to draw also records of earlier protocol versions and of modified protocols.
-        models: Names of the models to draw, in the order of rows and legends. Default: all.
         results: Results folder. Default: ``$LRA_BENCH_RESULTS`` if set, otherwise ``./results``.
         reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE``, or those of the
             checkout.
@@ -144,7 +153,7 @@ def plot(
     from lra_bench.figures.stored import draw_stored
 
     folder = None if output is None else Path(output)
-    return Figures(draw_stored(name, results, reference, task, protocol, width, folder, everything, models))
+    return Figures(draw_stored(name, results, reference, tasks, protocol, width, folder, everything, models, font))
 
 
 @public
@@ -296,14 +305,16 @@ def diff(
     return pd.DataFrame(rows, columns=None if rows else ["option", "A", "B"])
 
 
-def _select(records: Sequence[Record], task: str | None, protocol: str | None) -> list[Record]:
-    """Return the records of a task and protocol; print a message if all of them are hidden."""
+def _select(
+    records: Sequence[Record], tasks: str | Sequence[str] | None, protocol: str | None, models: str | Sequence[str] = ()
+) -> list[Record]:
+    """Return the records of tasks, a protocol and models; print a message if all of them are hidden."""
     from lra_bench.progress import say
     from lra_bench.tables.naming import explain_hidden, select
 
-    if explanation := explain_hidden(records, task, protocol):
+    if explanation := explain_hidden(records, tasks, protocol):
         say(f"{spelled(explanation)}.")
-    return select(records, task, protocol)
+    return select(records, tasks, protocol, models)
 
 
 def _names_of(kind: str, config_dir: Folder | None, **filters: Any) -> list[str]:

@@ -198,7 +198,7 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | N
     protocol = last.config.protocol
     lines = [("show the full record", "show last")]
     option = f" --protocol {last.key.protocol}" if last.key.protocol_name in UNRANKED else ""
-    lines.append(("compare with all other records", f"leaderboard --task {last.key.task}{option}"))
+    lines.append(("compare with all other records", f"leaderboard --tasks {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
         lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(last.command, MIN_SEEDS)))
     width = max(len(meaning) for meaning, _ in lines)

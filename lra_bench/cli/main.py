@@ -199,7 +199,7 @@ def list_options(
             print(f"{'  ' if heading else ''}{row['name']:<{width}}  {row['description']}".rstrip())
 
 
-for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean, new):
+for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, cli_tables.cite, clean, new):
     app.command()(command)
 
 

@@ -17,7 +17,13 @@ from .options import ConfigDir, Json, Reference, Results, print_json, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
-Task = Annotated[str | None, typer.Option(help="Only this task or group of tasks (lra-bench list groups)")]
+Tasks = Annotated[
+    str,
+    typer.Option(
+        "--tasks", "--task", help="Only these tasks or groups of tasks (lra-bench list groups), in this order: text,lra"
+    ),
+]
+Models = Annotated[str, typer.Option(help="Only these models, in this order, such as s4d,mamba2")]
 HIDDEN = "also of earlier protocol versions, modified protocols and searched rates at an end of the grid"
 
 
@@ -25,7 +31,8 @@ def leaderboard(
     results: Results = None,
     reference: Reference = None,
     protocol: Protocol = None,
-    task: Task = None,
+    tasks: Tasks = "",
+    models: Models = "",
     layout: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +43,8 @@ def leaderboard(
     format: Annotated[
         str,
         typer.Option(
-            help="terminal, markdown, latex, csv, json, or html (a page with the layouts long, wide and published)"
+            help="terminal, markdown, csv, json, latex (a table of systems and tasks, and systems.bib), or html (a "
+            "page with the layouts long, wide and published)"
         ),
     ] = "terminal",
     columns: Annotated[
@@ -70,14 +78,17 @@ def leaderboard(
     write: Annotated[
         bool,
         typer.Option(
-            "--write", help="Write all layouts to the results folder: .md, .tex, .csv, .json, .parquet, .html"
+            "--write",
+            help="Write all layouts to the results folder (.md, .csv, .json, .parquet), the page (.html), and per "
+            "protocol a LaTeX table (.tex, systems.bib)",
         ),
     ] = False,
     config_dir: ConfigDir = None,
 ) -> None:
     """Print or write the leaderboard of all records.
 
-    Without options the terminal shows the best rows of each task and yours; --task shows one task in full.
+    Without options the terminal shows the best rows of each task and yours; --tasks shows tasks in full. LaTeX contains
+    the protocol quick, or the one with most records, unless --protocol names another.
     """
     import pandas as pd
 
@@ -85,61 +96,91 @@ def leaderboard(
     from lra_bench.records.reference import load_records
     from lra_bench.records.store import check_writable
     from lra_bench.tables import export
+    from lra_bench.tables.bibliography import FILE, bibliography, papers
     from lra_bench.tables.layouts import LAYOUTS, find_layout
-    from lra_bench.tables.naming import current, explain_hidden, select
+    from lra_bench.tables.naming import current, explain_hidden, names_of, select, task_order
+    from lra_bench.tables.overview import systems
     from lra_bench.tables.published import load_published
     from lra_bench.tables.sections import check_columns
-    from lra_bench.tables.summary import summary
+    from lra_bench.tables.summary import default_protocol, summary
     from lra_bench.tracking.reading import load_project
 
-    chosen = find_layout(layout or "long")
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
+    name = layout or ("wide" if text_format == "latex" else "long")
+    chosen = find_layout(name)
+    if text_format == "latex":
+        export.check_latex(name)
     if text_format == HTML and layout:
         raise UserError(f"--layout {layout}: an HTML page contains long, wide and published; leave --layout out")
     if columns and text_format not in export.READ:
-        raise UserError(
-            f"--columns {columns}: {text_format} always contains every column; choose {', '.join(export.READ)}"
-        )
+        raise UserError(f"--columns {columns}: {text_format} has columns of its own; choose {', '.join(export.READ)}")
     if from_wandb is None:
         root, found = load_records(results, reference)
     else:
         root, found = root_of(results), load_project(from_wandb)
-    records, explanation = select(found, task, protocol), explain_hidden(found, task, protocol)
-    headings = [each.strip() for each in columns.split(",")] if columns else []
-    check_columns(headings, records, layout or "long")
+    if name == "published":
+        records, explanation, order = found, "", names_of(tasks)
+    else:
+        records, explanation = select(found, tasks, protocol, models), explain_hidden(found, tasks, protocol)
+        order = task_order(records, tasks)
+    headings = names_of(columns)
+    check_columns(headings, records, name)
     own_numbers = load_published(published) if published else None
     if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
     in_terminal = text_format == "terminal" and bool(records)
-    brief = in_terminal and not any((task, protocol, layout, columns, against, everything))
-    hides = in_terminal and not (protocol or everything) and (layout or "long") in ("long", "wide")
+    brief = in_terminal and not any((tasks, models, protocol, layout, columns, against, everything))
+    hides = in_terminal and not (protocol or everything) and name in ("long", "wide")
     shown, hidden = current(records) if hides else (records, "")
-    wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or (each is chosen and not brief)}
+    if text_format == "latex" and records and not protocol:
+        shown = [record for record in records if record.key.protocol == default_protocol(records)]
+    wanted = {each: LAYOUTS[each] for each in LAYOUTS if all_layouts or (each == name and not brief)}
     reference_row = against if records else None
     if write:
         check_writable(root)
     frames: dict[str, Any] = {}
-    for name, each in wanted.items():
-        frames[name] = each.make(records if all_layouts else shown, reference_row, frames.get("long"))
-        if name == "published" and own_numbers is not None:
-            frames[name] = pd.concat([frames[name], own_numbers], ignore_index=True)
+    for each, kind in wanted.items():
+        frame = kind.make(records if all_layouts else shown, reference_row, frames.get("long"))
+        if each == "published" and own_numbers is not None:
+            frame = pd.concat([frame, own_numbers], ignore_index=True)
+        own = each != "published" or name == "published"
+        frames[each] = kind.arranged(frame, order, names_of(models)) if own else frame
+    cited = papers(config_dir=config_dir) if write or text_format == "latex" else {}
     if write:
-        for name, frame in frames.items():
-            for path in export.write(frame, root, name, if_empty):
-                say(f"wrote {path}")
-        say(f"wrote {write_page(records, frames, root, if_empty)}")
+        written = [path for each, frame in frames.items() for path in export.write(frame, root, each, if_empty)]
+        one_row = (
+            LAYOUTS["wide"].arranged(systems(frames["wide"]), order, names_of(models)) if records else frames["wide"]
+        )
+        written += export.write_latex(one_row, root, cited, if_empty)
+        for path in (*written, write_page(records, frames, root, if_empty)):
+            say(f"wrote {path}")
     if text_format == HTML:
         print(page(records, frames, if_empty), end="")
     elif brief:
         print(summary(shown, export.terminal_width(), hidden), end="")
     else:
-        name = layout or "long"
-        frame = chosen.make(shown, reference_row) if write and hidden else frames[name]
-        if explanation and frame.empty and text_format not in export.READ:
+        frame = chosen.arranged(chosen.make(shown, reference_row), order, names_of(models)) if write else frames[name]
+        if explanation and frame.empty and text_format in ("csv", "json"):
             say(f"{explanation}.")
-        print(export.render(frame, text_format, layout=name, columns=headings, if_empty=if_empty), end="")
+        keys = {model: paper.key for model, paper in cited.items()}
+        if name == "wide" and text_format in ("latex", "terminal") and len(frame):
+            frame = chosen.arranged(systems(frame), order, names_of(models))
+        print(export.render(frame, text_format, None, name, headings, if_empty, keys), end="")
+        if text_format == "latex" and not write:
+            [path] = export.write_files({FILE: bibliography(cited.values())}, root)
+            say(f"wrote {path}")
         if hidden:
             print(f"\n{fill(hidden, export.terminal_width())}")
+
+
+def cite(
+    models: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models; default: all")] = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Print BibTeX entries of the papers of models, whose keys the LaTeX tables cite."""
+    from lra_bench.tables.bibliography import bibliography, papers
+
+    print(bibliography(papers(models or (), config_dir).values()), end="")
 
 
 def compare(
@@ -154,7 +195,7 @@ def compare(
     b: Annotated[str, typer.Argument(metavar="B", help="Variant to compare with, in the same form")],
     results: Results = None,
     reference: Reference = None,
-    task: Task = None,
+    tasks: Tasks = "",
     protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
@@ -165,7 +206,7 @@ def compare(
     from lra_bench.tables.comparison import compare_stored
     from lra_bench.tables.verdicts import report
 
-    name_a, name_b, found = compare_stored(a, b, results, reference, task, protocol)
+    name_a, name_b, found = compare_stored(a, b, results, reference, tasks, protocol)
     if as_json:
         print_json([{"a": name_a, "b": name_b, **each.as_dict()} for each in found])
     else:
@@ -176,19 +217,19 @@ def plot(
     name: Annotated[str, typer.Argument(help="Figure, such as ranks or speed_vs_length, or all")] = "all",
     results: Results = None,
     reference: Reference = None,
-    task: Task = None,
+    tasks: Tasks = "",
     protocol: Protocol = None,
     width: Annotated[str, typer.Option(help="Width in columns of a paper: one or two")] = "two",
     output: Annotated[Path | None, typer.Option(help="Output folder; default: figures/ in the results folder")] = None,
     everything: Annotated[bool, typer.Option("--all", help=f"Draw all records, {HIDDEN}")] = False,
-    models: Annotated[str, typer.Option(help="Only these models, in this order, such as s4d,mamba2")] = "",
+    models: Models = "",
+    font: Annotated[str, typer.Option(help="Font of all text: sans-serif or serif")] = "sans-serif",
     config_dir: ConfigDir = None,
 ) -> None:
     """Draw figures of the records, as PDF, PNG and CSV, with captions."""
     from lra_bench.figures.stored import draw_stored
 
-    chosen = [model for model in models.split(",") if model]
-    drawn = draw_stored(name, results, reference, task, protocol, width, output, everything, chosen)
+    drawn = draw_stored(name, results, reference, tasks, protocol, width, output, everything, models, font)
     with closing(drawn) as paths:
         for path in paths:
             print(printable(str(path)))

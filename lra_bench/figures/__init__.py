@@ -53,7 +53,7 @@ def figure(name: str) -> FigureModule:
         raise UserError(f"plot {name}: unknown figure{suggest(name, set(known))}")
     found = known[name]
     if isinstance(found, tuple):
-        from .score_figure import ScoreFigure
+        from .scatter import ScoreFigure
 
         return ScoreFigure(*found)
     return cast(FigureModule, importlib.import_module(found)) if isinstance(found, str) else found
@@ -92,7 +92,14 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def draw(
-    name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True, models: Sequence[str] = ()
+    name: str,
+    records: Sequence[Record],
+    folder: Path,
+    width: str = "two",
+    pdf: bool = True,
+    models: Sequence[str] = (),
+    tasks: Sequence[str] = (),
+    font: str = "sans-serif",
 ) -> list[Path]:
     """Draw one figure to files in ``folder``: PDF, PNG, the data as CSV, and a caption as text and LaTeX.
 
@@ -105,22 +112,32 @@ def draw(
         folder: The output folder, created if it does not exist.
         width: The width of the figure, ``one`` or ``two`` columns of a paper.
         pdf: Whether to write a PDF in addition to the other files.
-        models: The names of models, in the order of rows and legends; by default they are sorted by family.
+        models: The names of all models in ``records``, in the order of rows and legends; by default by family.
+        tasks: The names of all tasks in ``records``, in the order of panels and columns; by default that of the figure.
+        font: The font of all text, ``sans-serif`` or ``serif``.
 
     Returns:
         The paths of the written files.
 
     Raises:
         NothingToDrawError: If no record contains the data of the figure.
-        UserError: If ``name`` or ``width`` is unknown, or if the folder cannot be written.
+        UserError: If ``name``, ``width`` or ``font`` is unknown, or if the folder cannot be written.
     """
     from .layout import save
 
     module, inches = figure(name), width_inches(width)
     check_output(folder)
-    data = tabulate(name, records)
-    if models:
-        data = data.assign(model_order=data["model"].map(list(models).index))
+    data = ordered(tabulate(name, records), models, tasks)
     content = (module.__doc__ or "").partition("\n")[0]
-    with figure_style():
+    with figure_style(font):
         return [path for sheet in module.draw(data, inches) for path in save(sheet, content, folder, name, pdf)]
+
+
+def ordered(data: pd.DataFrame, models: Sequence[str], tasks: Sequence[str]) -> pd.DataFrame:
+    """Return the data of a figure with models and tasks as categories in their order."""
+    import pandas as pd
+
+    for column, names in (("model", models), ("task", tasks)):
+        if names:
+            data = data.assign(**{column: pd.Categorical(data[column], list(names), ordered=True)})
+    return data.sort_values("task", kind="stable") if tasks else data

@@ -64,7 +64,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         row["ratio"] = group.measured_at.get(record.key.task, 1.0)
         row.update(_measured(record, row["ratio"]) or {})
     key = [*SHEET, *PANEL, *IDENTITY]
-    data = averaged(pd.DataFrame(measured), key)
+    data = averaged(pd.DataFrame(measured))
     columns = (
         "ratio", "metric", "score", "low", "high", "seeds", "seed_scores", "learned", "two_levels", "floor",
         "floor_name", "skill", "status",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .layout import Cell, Sheet, pages
-from .legend import SEED, Entry
+from .legend import SEED, Entry, floor_entry, floor_notes, score_bars
 from .palette import REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
 from .variants import CROWDED, PANEL, at_floor, heading, in_order, looks_of, panel_title, seed_values, sheets, units
@@ -43,8 +43,8 @@ class Curves:
         decorate: A function that draws everything except the curves, and sets scales and labels, from all rows of the
             panel.
         scale: A function that returns the factor of y.
-        legend: A function that returns the legend entries for what ``decorate`` draws.
-        notes: A function that returns sentences of the caption.
+        legend: A function that returns the legend entries for what ``decorate`` draws, by default those of scores.
+        notes: A function that returns sentences of the caption, by default on the floors.
         name: A function that returns the legend entry of a curve from its label and rows.
         document: The columns shared by the rows of a sheet, in addition to protocol and section.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
@@ -66,8 +66,8 @@ class Curves:
     title: Callable[[pd.DataFrame, pd.DataFrame], str]
     decorate: Callable[[Axes, pd.DataFrame], None]
     scale: Callable[[pd.DataFrame], float] = _scale
-    legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: ()
-    notes: Callable[[pd.DataFrame], Sequence[str]] = lambda rows: ()
+    legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: [*floor_entry(rows), *score_bars(rows)]
+    notes: Callable[[pd.DataFrame], Sequence[str]] = floor_notes
     name: Callable[[str, pd.DataFrame], str] = lambda label, own: label
     document: Sequence[str] = ()
     apart: Sequence[str] = ()

@@ -16,11 +16,12 @@ from lra_bench.records.curves import curves
 from lra_bench.records.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
+from lra_bench.tables.seeds import over_seeds
 
 from .curves import Curves, limits
-from .legend import DOT, draw_floor, ended, floor_entry, floor_line, floor_notes, score_bars
+from .legend import DOT, draw_floor, ended, floor_line
 from .palette import GREY
-from .variants import IDENTITY, PANEL, SHEET, over_seeds, panel_title, placed, score_extent, units
+from .variants import IDENTITY, PANEL, SHEET, panel_title, placed, score_extent, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,10 +62,7 @@ def _over_seeds(records: Sequence[Record]) -> pd.DataFrame:
     points = placed(records, [[*_points(record)] for record in records])
     numbers = ["score", "low", "high", "floor"]
     points[numbers] = points[numbers].apply(pd.to_numeric)
-    points["failure"] = points["status"].where(points["score"].isna())
-    data = over_seeds(points, POINT, first=["failure"])
-    data["status"] = data["failure"].where(data["seeds"] == 0, "ok")
-    return data[COLUMNS]
+    return over_seeds(points, POINT, {"status": "first"})[COLUMNS]
 
 
 def _points(record: Record) -> Iterator[dict[str, Any]]:
@@ -149,7 +147,6 @@ def _times(ratio: float) -> str:
 KIND = Curves(
     panel=LENGTHENED, x="ratio", y="score", bars=True, aside=0.06, title=length_title,
     decorate=_decorate,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
-    notes=floor_notes, name=_name,
+    name=_name,
 )  # fmt: skip
 draw = KIND.draw

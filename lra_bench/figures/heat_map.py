@@ -34,7 +34,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     import pandas as pd
 
     key = [*SHEET, *PANEL, *IDENTITY]
-    everything = averaged(scores(records), key)
+    everything = averaged(scores(records))
     scored = everything["score"].notna()
     if scored.any():
         everything = pd.concat([with_claims(everything[scored], records, pairs=False), everything[~scored]])

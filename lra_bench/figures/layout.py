@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.runtime.files import replacing
 from lra_bench.runtime.safe_text import without_formulas
-from lra_bench.tables.latex_signs import escape
+from lra_bench.tables.latex import escape
 
 from .legend import Entry
 from .style import (

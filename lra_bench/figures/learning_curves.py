@@ -16,7 +16,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, limits
 from .legend import BLOCK, Entry, floor_entry, floor_line, floor_notes, seed_band
 from .palette import AT_FLOOR, BELOW_FLOOR
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, places, units
+from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, places, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,13 +41,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     if not any(rows):
         return places(records)[:0]
     points = placed(records, rows).astype({"floor": float})
-    groups = points.groupby([*CELL, "metric", "step"], dropna=False)
-    data = groups.agg(
-        score=("value", "mean"), low=("value", "min"), high=("value", "max"), seeds=("value", "count"),
-        floor=("floor", "mean"), floor_name=("floor_name", "first"), floor_split=("floor_split", "first"),
-    )  # fmt: skip
-    data = data.reset_index()
-    return data[[*CELL, "step", "metric", *data.columns[len(CELL) + 2 :]]]
+    return band(points, [*CELL, "metric", "step"], "score", floor_split=("floor_split", "first"))
 
 
 def _points(record: Record) -> Iterator[dict[str, Any]]:
@@ -56,7 +50,7 @@ def _points(record: Record) -> Iterator[dict[str, Any]]:
     name, floor, split = _floor(record)
     constant = {"metric": record.metric, "floor": floor, "floor_name": name, "floor_split": split}
     for step, score in zip(*curve, strict=True):
-        yield {**constant, "step": step, "value": score}
+        yield {**constant, "step": step, "score": score}
 
 
 def _floor(record: Record) -> tuple[str | None, float, str]:

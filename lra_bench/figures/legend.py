@@ -90,7 +90,9 @@ def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
 
 
 def floor_notes(rows: pd.DataFrame) -> list[str]:
-    """Return a sentence of the caption with the name of the floor of each task, empty if all have the same."""
+    """Return a sentence of the caption with the name of the floor of each task, empty if all have the same or none."""
+    if "floor_name" not in rows:
+        return []
     named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
     if named["floor_name"].nunique() < 2:
         return []

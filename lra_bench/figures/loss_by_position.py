@@ -14,10 +14,10 @@ from lra_bench.measurements.lengths import ratio_name
 from lra_bench.records.schema import Record
 
 from .curves import Curves, limits
-from .legend import Entry, draw_floor, floor_entry, floor_notes, seed_band
+from .legend import Entry, draw_floor, floor_entry, seed_band
 from .palette import GREY
-from .ticks import lengths_below
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
+from .style import lengths_below
+from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,15 +52,7 @@ def _bins(record: Record) -> list[dict[str, object]]:
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, knob, context length and bin."""
     bins = placed(records, [_bins(record) for record in records]).astype({"floor": float})
-    groups = bins.groupby(BIN, dropna=False)
-    data = groups.agg(
-        seeds=("seed", "nunique"),
-        n=("n", "sum"),
-        floor=("floor", "mean"),
-        floor_name=("floor_name", "first"),
-        **{name: ("bits_per_character", how) for name, how in NUMBERS.items()},
-    )
-    data = data.reset_index()
+    data = band(bins, BIN, "bits_per_character", n=("n", "sum"))
     return data.assign(context=data["ratio"].map(lambda ratio: f"context {ratio_name(ratio).replace('x', '×')}"))
 
 
@@ -89,10 +81,9 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
 
 
 TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
-NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
 KIND = Curves(
     panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character",
     bars=False, title=_title, decorate=_decorate, lines=("ratio", "context"), columns=2,
-    legend=_legend, notes=floor_notes,
+    legend=_legend,
 )  # fmt: skip
 draw = KIND.draw

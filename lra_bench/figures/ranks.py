@@ -7,14 +7,14 @@ variants of which no seed exceeds it are grey.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from string import ascii_letters
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.tables.sections import floor_remark
+from lra_bench.tables.seeds import known, over_seeds
 
 from . import table_axes
 from .layout import Cell, Sheet, pages
@@ -28,9 +28,7 @@ from .variants import (
     extent,
     heading,
     looks_of,
-    over_seeds,
     panel_title,
-    present,
     scores,
     seed_values,
     sheets,
@@ -42,23 +40,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
-
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
 RUN = "run lra-bench bench with two or more models on one task"
 UNTESTED = "?"
 TAG_POINTS = 4.0
 """Distance of letters from the axes."""
 ROWS_PER_PANEL = 55
-
-
-def not_told_apart(rows: pd.DataFrame) -> list[list[str]]:
-    """Return groups of labels that share a letter in the column ``ties``, in the order of the letters."""
-    letters = rows["ties"].tolist()
-    return [
-        [label for label, own in zip(rows["label"], letters, strict=True) if letter in own]
-        for letter in sorted(set("".join(letters)), key=ascii_letters.index)
-    ]
 
 
 def exclusions(records: Sequence[Record]) -> list[str]:
@@ -71,18 +58,11 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return with_claims(over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY]), records)
 
 
-def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:
-    """Yield one sheet per protocol and section, with one panel per task.
-
-    Args:
-        data: The result of ``table``.
-        width: The width of a page in inches.
-        ties: A function that returns groups of tied labels, which may overlap. It receives the rows of a panel, best
-            first, with the columns ``label``, ``score``, ``seed_scores``, ``low``, ``high``, ``seeds`` and ``ties``.
-    """
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+    """Yield one sheet per protocol and section, with one panel per task."""
     for parts, rows in sheets(data):
         panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
-        yield _sheet(parts, panels, width, ties)
+        yield _sheet(parts, panels, width)
 
 
 def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
@@ -92,7 +72,7 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     factor, axis = units(group["metric"].iloc[0])
     scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
     beaten = floor_remark(
-        [{"learned": present(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
+        [{"learned": known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
     )
     title += f" · {beaten}" if beaten else ""
     # Equal scores are sorted as in the leaderboard, so that the groups of ties are the same.
@@ -101,10 +81,9 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     return found.sort_values(["order", *IN_TABLE]).drop(columns="order")
 
 
-def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float, ties: Ties) -> Sheet:
+def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float) -> Sheet:
     import pandas as pd
 
-    panels = [panel.assign(ties=_letters(panel["label"], ties(panel))) for panel in panels]
     together = pd.concat(panels)
     longest = max(text_inches(label, TINY) for label in together["label"])
     columns = min(1 if width <= COLUMN_INCHES else 2 if longest > 0.9 else 3, len(panels))
@@ -164,9 +143,3 @@ def _draw(
 def _untested(panel: pd.DataFrame) -> pd.Series:
     """Return for each row whether it has no letter because it has too few seeds."""
     return (panel["seeds"] < MIN_SEEDS) & (panel["ties"] == "")
-
-
-def _letters(labels: Iterable[str], groups: Sequence[Sequence[str]]) -> list[str]:
-    """Return for each label the letters of its groups."""
-    lettered = list(zip(ascii_letters, groups, strict=False))
-    return ["".join(letter for letter, group in lettered if label in group) for label in labels]

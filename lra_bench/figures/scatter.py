@@ -12,15 +12,27 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.measurement import ScoreOver
 from lra_bench.records.schema import Record
+from lra_bench.tables.seeds import over_seeds
 
 from .layout import Cell, Sheet, pages
 from .legend import SEED, Entry, bar, draw_floor, floor_entry, floor_notes, score_bars
 from .palette import GREY, REFERENCE, Look
 from .place import place
-from .style import COLUMN_INCHES
-from .ticks import length_name
-from .variants import heading, looks_of, panel_title, seed_values, sheets, units
+from .style import COLUMN_INCHES, SMALL, length_name, logarithmic
+from .variants import (
+    IDENTITY,
+    PANEL,
+    SHEET,
+    heading,
+    looks_of,
+    panel_title,
+    scores,
+    seed_values,
+    sheets,
+    units,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,3 +239,42 @@ def _halo_entry(largest: float | None, largest_area: float) -> list[Entry]:
         "color": GREY, "marker": "o", "markersize": diameter, "markeredgewidth": 0, "alpha": 0.45, "linestyle": "none",
     }  # fmt: skip
     return [Entry(f"area: peak memory (this circle: {shown / 1e6:,.3g} MB)", options)]
+
+
+class ScoreFigure:
+    """The figure ``shown`` of the section ``name`` of records, with the members of a ``FigureModule``."""
+
+    def __init__(self, shown: ScoreOver, name: str) -> None:
+        self.__doc__, self.RUN, self._shown, self._name = shown.help, shown.remedy, shown, name
+        self._columns = list(shown.values)
+
+    def exclusions(self, records: Sequence[Record]) -> list[str]:
+        """Return for each record the reason why it is not drawn, empty if it is drawn."""
+        known = [self._values(record)[0] is not None for record in records]
+        return exclusions_by_cost(records, known, self._shown.missing)
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, aggregated over seeds, with the first known values of a seed."""
+        import pandas as pd
+
+        measured = pd.DataFrame([self._values(record) for record in records], columns=self._columns, dtype=float)
+        frame = pd.concat([scores(records), measured], axis=1)
+        return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], dict.fromkeys(self._columns, "first"))
+
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        """Draw one panel per task."""
+        column, *lengths = self._columns
+        less = self._shown.less_is_better
+        panel = [*PANEL, *lengths]
+        cost = Cost(column, None, None, less, panel, self._decorate, of_machine=False)
+        yield from cost.draw(data, width)
+
+    def _values(self, record: Record) -> list[float | None]:
+        section = record.section(self._name)
+        return [None if section is None else value(section) for value in self._shown.values.values()]
+
+    def _decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        if self._shown.logarithmic:
+            logarithmic(ax, "x")
+        lengths = {name: length_name(int(rows[name].iloc[0])) for name in self._columns[1:]}
+        ax.set_xlabel(self._shown.label.format(**lengths), fontsize=SMALL)

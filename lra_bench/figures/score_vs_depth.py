@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
+from lra_bench.tables.seeds import over_seeds
 
 from .curves import Curves, limits
-from .legend import draw_floor, floor_entry, floor_notes, score_bars
+from .legend import draw_floor
 from .style import SMALL
-from .variants import IDENTITY, PANEL, SHEET, extent, floor_of, over_seeds, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, extent, floor_of, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,6 +87,6 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 KIND = Curves(
     panel=[*PANEL, "label", "cost"], x="x", y="score", bars=True, title=_title,
     decorate=_decorate, lines=("kind", "rule"),
-    linear=True, legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes,
+    linear=True,
 )  # fmt: skip
 draw = KIND.draw

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
+from lra_bench.tables.seeds import over_seeds
 
 from .scatter import Cost, exclusions_by_cost
-from .style import SMALL
-from .ticks import length_name
-from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
+from .style import SMALL, length_name
+from .variants import IDENTITY, PANEL, SHEET, scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
     fits = pd.DataFrame([_fit(record) for record in records], columns=list(FITTED), dtype=float)
     frame = pd.concat([scores(records), fits], axis=1)
-    return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], first=FITTED)
+    return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], dict.fromkeys(FITTED, "first"))
 
 
 def _fit(record: Record) -> tuple[float | None, ...]:

@@ -15,7 +15,6 @@ from lra_bench.records.schema import Record
 
 from .curves import Curves
 from .extrapolation import averaged, decorate_lengths, scored_points
-from .legend import floor_entry, floor_notes, score_bars
 from .variants import IDENTITY, PANEL, SHEET, panel_title
 
 if TYPE_CHECKING:
@@ -83,6 +82,5 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 KIND = Curves(
     panel=PANEL, x="length", y="score", bars=True, aside=0.06, title=panel_title,
     decorate=_decorate, columns=2,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes,
 )  # fmt: skip
 draw = KIND.draw

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from lra_bench.records.schema import Record
 
 from .curves import Curves, limits
-from .legend import draw_floor, floor_entry, floor_notes, seed_band
-from .style import SMALL
-from .ticks import logarithmic
-from .variants import IDENTITY, PANEL, SHEET, extent, floor_of, panel_title, placed, units
+from .legend import draw_floor, floor_entry, seed_band
+from .style import SMALL, logarithmic
+from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,23 +37,10 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
         for record in records
         if (memory := record.memory) is not None
     ]
-    groups = (
-        placed(records, points)
-        .astype({"floor": float})
-        .groupby([*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"], dropna=False)
-    )
+    frame = placed(records, points).astype({"floor": float})
+    by = [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"]
     parts = [
-        groups.agg(
-            seeds=("seed", "nunique"),
-            n=("n", "sum"),
-            floor=("floor", "mean"),
-            floor_name=("floor_name", "first"),
-            value=(column, "mean"),
-            low=(column, "min"),
-            high=(column, "max"),
-        )
-        .reset_index()
-        .assign(quantity=quantity)
+        band(frame.assign(value=frame[column]), by, "value", n=("n", "sum")).assign(quantity=quantity)
         for quantity, column in (("bits per character", "score"), ("state bytes", "state_bytes"))
     ]
     data = pd.concat(parts, ignore_index=True)
@@ -85,6 +71,6 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 KIND = Curves(
     panel=[*PANEL, "quantity"], x="drawn_length", y="value", bars=False, title=_title,
     decorate=_decorate, columns=2,
-    legend=lambda rows: [*floor_entry(rows), *seed_band(rows)], notes=floor_notes,
+    legend=lambda rows: [*floor_entry(rows), *seed_band(rows)],
 )  # fmt: skip
 draw = KIND.draw

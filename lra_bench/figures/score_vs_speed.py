@@ -13,11 +13,11 @@ from lra_bench.records.schema import Record
 from lra_bench.tables.column import values
 from lra_bench.tables.columns import of_runs
 from lra_bench.tables.runs import Run, runs_of
+from lra_bench.tables.seeds import over_seeds
 
 from .scatter import Cost, exclusions_by_cost
-from .style import SMALL
-from .ticks import length_name, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
+from .style import SMALL, length_name, logarithmic
+from .variants import IDENTITY, PANEL, SHEET, scores
 
 if TYPE_CHECKING:
     import pandas as pd

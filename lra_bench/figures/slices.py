@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.measurements.slices import SlicePoint
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
+from lra_bench.tables.seeds import known, over_seeds
 
 from .curves import Curves, limits
-from .legend import floor_entry, floor_line, floor_notes, score_bars
+from .legend import floor_line
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, over_seeds, panel_title, placed, present, score_extent, units
+from .variants import IDENTITY, PANEL, SHEET, panel_title, placed, score_extent, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,12 +60,12 @@ def slice_places(points: pd.DataFrame) -> pd.DataFrame:
     """Return points with the column ``place``: the place of ``slice`` among the slices of its slicing, from 0."""
     orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(lambda found: in_order(found))
     places = {
-        (*map(present, key), name): place
+        (*map(known, key), name): place
         for key, names in zip(orders.index, orders, strict=True)
         for place, name in enumerate(names)
     }
     keys = points[[*SLICED, "slice"]].itertuples(index=False, name=None)
-    return points.assign(place=[places[*map(present, key)] for key in keys])
+    return points.assign(place=[places[*map(known, key)] for key in keys])
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -130,6 +131,6 @@ def label_slices(ax: Axes, names: Sequence[str]) -> None:
 KIND = Curves(
     panel=[*PANEL, "slicing"], x="place", y="score", bars=True, aside=0.3, linear=True,
     title=_title, decorate=decorate, columns=2,
-    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)], notes=floor_notes, joined=are_numbers,
+    joined=are_numbers,
 )  # fmt: skip
 draw = KIND.draw

@@ -14,7 +14,7 @@ from lra_bench.tables.runs import MODES, measured_alone
 
 from .curves import Curves
 from .legend import DOT, Entry, bar, ended
-from .ticks import length_name, lengths_below, logarithmic
+from .style import length_name, lengths_below, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent, placed
 
 if TYPE_CHECKING:

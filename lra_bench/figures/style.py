@@ -1,21 +1,29 @@
-"""Sizes and fonts of figures, and the measurement of text before the layout."""
+"""Sizes, fonts and ticks of figures, and the measurement of text before the layout."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lra_bench.contracts import UserError
 from lra_bench.runtime.files import why
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMN_INCHES = 3.4
 PAGE_INCHES = 7.0
 PAGE_HEIGHT_INCHES = 9.2
 WIDTHS = {"one": COLUMN_INCHES, "two": PAGE_INCHES}
 TITLE_POINTS, SMALL, TINY = 8.0, 7.0, 6.0
+FONTS: dict[str, dict[str, str]] = {
+    "sans-serif": {"font.family": "sans-serif", "mathtext.fontset": "dejavusans"},
+    "serif": {"font.family": "serif", "mathtext.fontset": "dejavuserif"},
+}
 POINTS = 72.0  # to the inch
 LINE_SPACING = 1.25
 
@@ -55,11 +63,17 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def style() -> AbstractContextManager[None]:
-    """Use the settings of all figures in the context; matplotlib's settings are restored at its end."""
+def style(font: str | None = None) -> AbstractContextManager[None]:
+    """Use the settings of all figures in the context; matplotlib's settings are restored at its end.
+
+    Without a ``font``, one of ``FONTS``, that of the surrounding context is used. Raises ``UserError`` if there is no
+    such font.
+    """
     import matplotlib
 
-    settings: Any = SETTINGS
+    if font is not None and font not in FONTS:
+        raise UserError(f"--font {font}: unknown font; choose {', '.join(FONTS)}")
+    settings: Any = {**SETTINGS, **(FONTS[font] if font else {})}
     return matplotlib.rc_context(settings)
 
 
@@ -91,21 +105,66 @@ def text_inches(text: str, points: float = SMALL) -> float:
     It is the sum of the widths of the characters, which takes much less time than the layout of the text; kerning only
     makes texts narrower.
     """
-    return max(sum(map(_em, line)) for line in text.split("\n")) * points / POINTS
+    import matplotlib
+
+    family = matplotlib.rcParams["font.family"][0]
+    return max(sum(_em(character, family) for character in line) for line in text.split("\n")) * points / POINTS
 
 
 @functools.cache
-def _em(character: str) -> float:
-    """Return the width of a character in units of the font size."""
+def _em(character: str, family: str) -> float:
+    """Return the width of a character of a family of fonts in units of the font size."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
     from matplotlib.ft2font import LoadFlags
 
     # The width depends on the settings and is cached, so it must always be measured with the settings of figures.
     with style():
-        font = get_font(findfont(FontProperties()))
+        font = get_font(findfont(FontProperties(family=[family])))
     return font.load_char(ord(character), flags=LoadFlags.NO_SCALE).horiAdvance / font.units_per_EM
 
 
 def line_inches(points: float = SMALL) -> float:
     """Return the height in inches of a line of text at a font size in points, including line spacing."""
     return points * LINE_SPACING / POINTS
+
+
+def length_name(length: float) -> str:
+    """Return the tick label of a length in tokens: ``4k``, ``500``."""
+    return f"{length / 1024:.0f}k" if length % 1024 == 0 else f"{length:,.0f}"
+
+
+def lengths_below(ax: Axes, lengths: Iterable[int]) -> None:
+    """Set a logarithmic x axis with labels at powers of two."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    found = sorted(lengths)
+    ax.set_xscale("log", base=2)
+    ax.set_xlim(found[0] / 1.45, found[-1] * 1.45)  # at least one power of two
+    ax.minorticks_off()
+    ax.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: length_name(value)))
+
+
+def logarithmic(ax: Axes, axis: Literal["x", "y"]) -> None:
+    """Set a logarithmic axis that has at least three labels and spans at least a decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    ax.set(**{f"{axis}scale": "log"})
+    target = ax.xaxis if axis == "x" else ax.yaxis
+    low, high = ax.get_xlim() if axis == "x" else ax.get_ylim()
+    if high / low < 10:
+        middle = (low * high) ** 0.5
+        low, high = middle / 10**0.5, middle * 10**0.5
+        ax.set(**{f"{axis}lim": (low, high)})
+    ax.minorticks_off()
+    steps = (1,) if high / low > 1e3 else (1, 3) if high / low > 50 else (1, 2, 5)
+    target.set_major_locator(LogLocator(subs=steps, numticks=8))
+    target.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
+
+
+def magnitude(value: Any) -> str:
+    """Return the tick label of a number: ``0.5``, ``20``, ``3k``, ``40M``."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.tables.seeds import over_seeds
+
 from . import table_axes
 from .layout import Cell, Sheet, pages
 from .legend import Entry, words
 from .palette import BLACK, WHITE, contrast
 from .style import TINY, text_inches
-from .variants import PANEL, heading, in_order, looks_of, over_seeds, sheets
+from .variants import IDENTITY, PANEL, SHEET, heading, in_order, looks_of, sheets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +59,7 @@ class Kind:
         """Yield one sheet per protocol and section; tasks and rows that do not fit are in further panels."""
         for parts, rows in sheets(data):
             tasks = [group for _, group in rows.groupby(PANEL, dropna=False, sort=self.sort_tasks)]
-            keys = in_order(rows) if "model_order" in rows else self.order(rows)
+            keys = in_order(rows) if hasattr(rows["model"], "cat") else self.order(rows)
             room = 0.4 * width
             widest = max(text_inches(table_axes.wrapped(label, room), TINY) for _, label in keys)
             inches = width - widest - table_axes.GLYPH_POINTS / 72 - 0.15
@@ -88,17 +90,9 @@ class Kind:
             yield Sheet(parts, pages(cells, width, 1, legend, heading(parts)), rows)
 
 
-def averaged(frame: pd.DataFrame, key: list[str]) -> pd.DataFrame:
-    """Return one row per group of ``key``, averaged over seeds with a score; without one, a row with the status."""
-    import pandas as pd
-
-    scored = over_seeds(frame[frame["score"].notna()], key)
-    ended = frame[frame["score"].isna()].sort_values([*key, "seed"]).drop_duplicates(key)
-    return pd.concat([scored, ended[~_keys(ended, key).isin(_keys(scored, key))]])
-
-
-def _keys(frame: pd.DataFrame, key: list[str]) -> pd.Series:
-    return frame[key].astype(str).agg("\0".join, axis=1) if len(frame) else frame["model"]
+def averaged(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per variant and task with its seeds combined; without a score, with the status of the first."""
+    return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], {"status": "first"})
 
 
 def _draw(

@@ -1,4 +1,4 @@
-"""Sheet, panel and label of each record in figures, and averages over seeds."""
+"""Sheet, panel and label of each record in figures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.schema import Record, variant_name
-from lra_bench.statistics.seeds import SeedScore, summarise_seeds
+from lra_bench.records.schema import Record
 from lra_bench.tables.claims import Key, Place, place_name, rankings, tie_letters
 from lra_bench.tables.column import values
 from lra_bench.tables.columns import of_runs
@@ -38,9 +37,7 @@ def identity(record: Record) -> dict[str, Any]:
         "data_lacks": missing_data(record),
         "model": record.key.model,
         "family": (record.capability or {}).get("family", "other"),
-        "name": variant_name(
-            record.variant["label"] or record.key.model, record.variant["differences"], record.variant["position"]
-        ),
+        "name": Run(record).label,
         "variant": record.variant_name,
         "modified": ", ".join(record.protocol_modified),
         "hash": record.key.hash,
@@ -148,71 +145,16 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
     return rows.assign(label=names).groupby([*PANEL, "label"], dropna=False)[column].transform("nunique") > 1
 
 
-def over_seeds(points: pd.DataFrame, by: list[str], first: Sequence[str] = ()) -> pd.DataFrame:
-    """Return one row per group of ``by`` with the seeds combined as in tables (``summarise_seeds``).
+def band(points: pd.DataFrame, by: Sequence[str], value: str, **further: tuple[str, str]) -> pd.DataFrame:
+    """Return one row per group of ``by``: the mean of ``value``, its range over seeds, and the strongest floor.
 
-    Args:
-        points: One row per seed, with the columns of ``by``, ``seed``, ``score``, ``low``, ``high``, ``metric`` and, if
-            known, ``floor`` and ``clears_floor``.
-        by: The columns that identify a row.
-        first: Columns of which the first known value is kept.
-
-    Returns:
-        The rows. ``score`` is the mean over seeds, and ``seed_scores`` contains the score of each. ``low`` and ``high``
-        are the ends of the 95 % confidence interval: over examples with one seed (``interval`` is ``examples``), over
-        seeds with five or more on one level (``seeds``), otherwise missing (``each``). ``seeds`` is the number of
-        seeds, ``learned`` that of seeds that exceed the floor. Other numbers are averaged; other columns keep the value
-        that all seeds share and are missing if seeds differ.
+    The columns are ``seeds``, ``floor``, ``floor_name``, ``value``, ``low``, ``high`` and ``further`` aggregations.
     """
-    import pandas as pd
-
-    frame = points.sort_values([*by, "seed"]).reset_index(drop=True)
-    groups = frame.groupby(by, dropna=False, sort=True)
-    own = [name for name in frame if name not in (*by, "seed", "low", "high", "clears_floor")]
-    numeric = [name for name in own if pd.api.types.is_numeric_dtype(frame[name]) and name not in first]
-    texts = [name for name in own if name not in (*numeric, *first)]
-    # Columns of one data type are combined by pandas at once, which is much faster than one group after the other.
-    rows = pd.concat(
-        [
-            groups[numeric].mean(),
-            groups[texts].first().where(groups[texts].nunique() <= 1, None),
-            groups[list(first)].first(),
-        ],
-        axis=1,
-    )
-    known = [name for name in ("score", "low", "high", "metric", "clears_floor", "floor") if name in frame]
-    seeds = [{name: present(row[name]) for name in known} for row in frame[known].to_dict("records")]
-    summaries = [_summary([seeds[place] for place in places]) for places in groups.indices.values()]
-    rows = rows.assign(**{name: [summary[name] for summary in summaries] for name in SUMMARY})
-    return rows.astype({"low": float, "high": float}).reset_index()
-
-
-SUMMARY = ("low", "high", "seeds", "interval", "seed_scores", "learned", "two_levels", "clears_floor")
-
-
-def _summary(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the columns ``SUMMARY`` of the seeds of a row."""
-    scored = [seed for seed in seeds if seed["score"] is not None]
-    if not scored:
-        unknown = dict.fromkeys(SUMMARY)
-        return {**unknown, "seeds": 0, "interval": "examples", "seed_scores": "", "two_levels": False}
-    floors = [seed["floor"] for seed in scored if seed.get("floor") is not None]
-    found = summarise_seeds(
-        [SeedScore(seed["score"], seed["low"], seed["high"], seed.get("clears_floor")) for seed in scored],
-        scored[0]["metric"] != "bits_per_character",
-        sum(floors) / len(floors) if floors else None,
-    )
-    return {
-        **{name: getattr(found, name) for name in ("low", "high", "learned", "two_levels", "clears_floor")},
-        "seeds": len(scored),
-        "interval": "examples" if len(scored) == 1 else "seeds" if found.low is not None else "each",
-        "seed_scores": " ".join(f"{seed['score']:.6g}" for seed in scored),
-    }
-
-
-def present(value: Any) -> Any:
-    """Return a value, None if it is missing."""
-    return None if value is None or value != value else value
+    columns = {
+        "seeds": ("seed", "nunique"), "floor": ("floor", "mean"), "floor_name": ("floor_name", "first"),
+        value: (value, "mean"), "low": (value, "min"), "high": (value, "max"), **further,
+    }  # fmt: skip
+    return points.groupby(list(by), dropna=False).agg(**columns).reset_index()
 
 
 def at_floor(rows: pd.DataFrame) -> pd.Series:
@@ -220,9 +162,9 @@ def at_floor(rows: pd.DataFrame) -> pd.Series:
     return rows["learned"].eq(0).astype(bool)
 
 
-def seed_values(row: Mapping[Any, Any]) -> list[float]:
+def seed_values(row: Mapping[Any, Any]) -> Sequence[float]:
     """Return the scores of the seeds of a row that has no interval, empty otherwise."""
-    return [float(score) for score in str(row["seed_scores"]).split()] if row["interval"] == "each" else []
+    return row["seed_scores"] if row["interval"] == "each" else ()
 
 
 def looks_of(rows: pd.DataFrame) -> dict[tuple[str, str], Look]:
@@ -232,9 +174,10 @@ def looks_of(rows: pd.DataFrame) -> dict[tuple[str, str], Look]:
 
 def in_order(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """Return the (model, label) pairs in the order of legends: the user's, or by family from the reference's on."""
-    rows = rows if "model_order" in rows else rows.assign(model_order=0)
-    found = rows[["model_order", "family", "model", "label"]].drop_duplicates().itertuples(index=False, name=None)
-    return [each[2:] for each in sorted(found, key=lambda each: (each[0], family_order(each[1]), *each[1:]))]
+    place = rows["model"].cat.codes if hasattr(rows["model"], "cat") else 0
+    found = rows.assign(place=place)[["place", "family", "model", "label"]].drop_duplicates()
+    entries = found.itertuples(index=False, name=None)
+    return [each[2:] for each in sorted(entries, key=lambda each: (each[0], family_order(each[1]), *each[1:]))]
 
 
 def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
@@ -263,7 +206,7 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
 def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
     """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors."""
     low, high = extent(rows, "score", "low", "high", "floor")
-    seeds = [float(score) for scores in rows["seed_scores"] for score in str(scores).split()]
+    seeds = [score for scores in rows["seed_scores"] for score in scores]
     return min(low, *seeds), max(high, *seeds)
 
 

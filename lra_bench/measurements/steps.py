@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.measurement import Column, Display, Measurement, Points, listed, spelled
+from lra_bench.measurement import Column, Display, Limit, Measurement, Points, listed, spelled
 from lra_bench.progress import bar, say
 
 if TYPE_CHECKING:
@@ -35,11 +35,10 @@ def flops_per_step(run: Any) -> float | None:
     return None if total is None or not steps else total / steps
 
 
-def limit(run: Any, mode: str) -> str | None:
-    """Return the status and shortest length at which the step benchmark failed: ``out_of_memory at 8192``."""
+def limit(run: Any, mode: str) -> Limit | None:
+    """Return the status and shortest length at which the step benchmark failed, None if it did not."""
     failed = [point for point in run.record.speed if point["mode"] == mode and point["status"] != "ok"]
-    first = min(failed, key=lambda point: point["length"], default=None)
-    return first and f"{first['status']} at {first['length']}"
+    return min((Limit(point["status"], point["length"]) for point in failed), key=lambda at: at.length, default=None)
 
 
 def _timed(row: Mapping[str, Any], context: Any) -> str:
@@ -78,7 +77,9 @@ def _of_mode(mode: str, word: str, step: str, timing: str, memory: str, failing:
         name=f"{mode}_limit",
         help=f"status and shortest length at which the step benchmark of {failing}",
         run=lambda run: limit(run, mode),
-        display=Display("ended", left=True, text=lambda row, _: row["train_limit"] or row["inference_limit"] or ""),
+        display=Display(
+            "ended", left=True, text=lambda row, _: str(row["train_limit"] or row["inference_limit"] or "")
+        ),
     )
 
 

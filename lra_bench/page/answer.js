@@ -60,7 +60,7 @@ const noteOf = (task, { limits, within, able, peers }) => {
     const more = few.length > 6 ? ` and ${few.length - 6} more` : "";
     return `No claim yet: fewer than ${DATA.minSeeds} seeds. Above the floor${budget} so far, by name: ${names.join(", ")}${more}.`;
   }
-  if (!able.length) return `No system${budget} exceeds the floor in every seed.`;
+  if (!able.length) return `No system${budget} is shown to exceed the floor in every seed.`;
   const others = able.slice(1);
   if (!others.length) return `No other system${budget} has ${DATA.minSeeds} seeds above the floor.`;
   const compared = others.filter((row) => areTied(able[0], row) !== null);

@@ -102,5 +102,5 @@ const showScatter = (task, state, change) => {
   place.replaceChildren(heading);
   const width = Math.max(place.clientWidth, 280);
   place.append(drawScatter(task, state, cost, width, isNarrow() ? 270 : 300),
-    make("p", { class: "remark" }, `Line: front of the systems with ${DATA.minSeeds} seeds above the floor; neighbours on it need not differ. Hollow: fewer seeds, or not above the floor.`));
+    make("p", { class: "remark" }, `Line: front of the systems with ${DATA.minSeeds} seeds above the floor; neighbours on it need not differ. Hollow: fewer seeds, or not shown to be above the floor.`));
 };

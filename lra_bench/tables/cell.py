@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
+from .badges import Badge
 from .formatting import AT_FLOOR, score, score_with_half_width
-
-
-@dataclass(frozen=True)
-class Badge:
-    """A short label of a status; ``help`` is its tooltip, ``tone`` selects its colour."""
-
-    text: str
-    help: str
-    tone: Literal["ended", "open", "note"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +48,10 @@ class Cell:
             return ", ".join(badge.text for badge in self.badges)
         mark = AT_FLOOR if self.at_floor else ""
         return " ".join(filter(None, (self.text + self.unit, self.spread, self.tail, mark)))
+
+    def brief(self) -> str:
+        """Return the number, marked if it is at the floor, or the badges."""
+        return replace(self, unit="", spread="", tail="").plain().replace(f" {AT_FLOOR}", AT_FLOOR)
 
 
 EMPTY = Cell()

@@ -8,7 +8,7 @@ from typing import Any
 
 from lra_bench.profiling.comparison.ratios import WIDE_SPREAD
 
-from .badges import UNRESTRICTED, badge, badges, badges_by_task
+from .badges import UNRESTRICTED, Badges, badges
 from .cell import Cell, Whisker, figure, scored, share, word
 from .column import Context, Row
 from .formatting import (
@@ -63,7 +63,7 @@ def _score(row: Row, suffix: str, metric: str | None) -> Cell:
     value, low, high = (row[f"{name}{suffix}"] for name in ("score", "low", "high"))
     if value is None:
         return Cell()
-    seeds = [float(each) for each in (row[f"seed_scores{suffix}"] or "").split()]
+    seeds = row[f"seed_scores{suffix}"] or ()
     learned = row[f"learned{suffix}"]
     cell = replace(
         scored(value, low, high, metric), best=bool(row[f"best{suffix}"]), at_floor=learned == 0,
@@ -100,13 +100,16 @@ def floor(row: Row, context: Context) -> Cell:
 
 def status(row: Row, context: Context) -> Cell:
     """Return the badges of one task."""
-    ends = [badge(each) for each in badges(row)]
+    return _status(badges(row))
+
+
+def _status(ends: Badges) -> Cell:
     return Cell(value=len(ends) or None, badges=ends)
 
 
 def statuses_text(row: Row, context: Context) -> str:
     """Return the statuses of the seeds unless all are ok, and whether the mechanism restricts nothing."""
-    ended = "" if row["statuses"] == f"{row['seeds']} ok" else row["statuses"]
+    ended = "" if set(row["statuses"]) == {"ok"} else str(row["statuses"])
     unrestricted = f"{UNRESTRICTED} {row['unrestricted_at']}" if row["unrestricted_at"] else ""
     return ", ".join(filter(None, (ended, unrestricted)))
 
@@ -121,7 +124,7 @@ def task_score(row: Row, context: Context) -> Cell:
     """Return the score of one task in a table of all tasks, or its badges if there is none."""
     task = context.part
     if row[f"score_{task}"] is None:
-        return Cell(badges=[badge(each) for each in filter(None, (row[f"status_{task}"] or "").split(", "))])
+        return Cell(badges=row[f"status_{task}"] or ())
     return _score(row, f"_{task}", row[f"metric_{task}"])
 
 
@@ -143,11 +146,7 @@ def average_text(name: str) -> Callable[[Row, Context], str]:
 
 def status_of_tasks(row: Row, context: Context) -> Cell:
     """Return the badges of all tasks, each once."""
-    found = {
-        name.removeprefix("status_"): status for name, status in row.items() if name.startswith("status_") and status
-    }
-    ends = badges_by_task(found)
-    return Cell(value=len(ends) or None, badges=ends)
+    return _status(row["status"] or Badges())
 
 
 def parameters(row: Row, context: Context) -> Cell:

@@ -72,6 +72,11 @@ LONG = (
     ),
     Column(name="model", help="name of the model", source="key.model"),
     Column(
+        name="label",
+        help="label of the model, as in papers, with the differences from the model's configuration file",
+        source="label",
+    ),
+    Column(
         name="hardware",
         help="machine on which the row was measured, followed by @ and the name of its reference board if it has "
         "one; speed and memory are comparable only on the same machine",
@@ -321,11 +326,41 @@ def _as_in_long(name: str, **display: Any) -> Column:
     return replace(found, display=replace(found.display, **display))
 
 
+def _of_task(name: str, **changes: Any) -> Column:
+    """Return a column of ``LONG`` as one that a wide table has for each task."""
+    found = _as_in_long(name)
+    help = f"on this task: {found.help}"
+    return replace(
+        found, name=f"{name}_<task>", help=help, source="", run=None, seeds="first", display=Display(), **changes
+    )
+
+
+def _over_tasks(name: str, tasks: Callable[..., Any], help: str, display: Display = Display()) -> Column:  # noqa: B008
+    """Return a column of ``LONG`` as one that a wide table combines over its tasks."""
+    found = _as_in_long(name)
+    help = f"{found.help}; {help}"
+    return replace(found, help=help, source="", run=None, seeds="first", tasks=tasks, display=display)
+
+
+def _average(name: str, help: str) -> tuple[Column, ...]:
+    """Return the columns of an average over tasks, with its interval and the number of seeds."""
+    display = Display(
+        name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
+    )
+    end = f"end of the 95 % confidence interval of {name} over seeds"
+    seeds = f"number of seeds of {name}, if all its tasks have the same seeds"
+    return (
+        Column(name=name, help=help, dtype="float64", display=display),
+        *columns({f"{name}_low": f"lower {end}", f"{name}_high": f"upper {end}"}, dtype="float64"),
+        Column(name=f"{name}_seeds", help=seeds, dtype="Int64"),
+    )
+
+
 WIDE = (
     *map(_as_in_long, ("protocol", "section")),
     Column(name="kind", help="measured, or floor (a baseline without a model)"),
     _as_in_long("variant", text=cells.named_kind),
-    _as_in_long("model"),
+    *map(_as_in_long, ("model", "label")),
     Column(
         name="modified",
         help="options of the protocol that the user changed, separated by commas; empty if none",
@@ -337,7 +372,7 @@ WIDE = (
         display=Display("hardware", left=True, kind="text", first="ascending"),
     ),
     _as_in_long("reference"),
-    Column(name="metric_<task>", help="metric of this task: accuracy (between 0 and 1) or bits_per_character"),
+    _of_task("metric"),
     Column(
         name="mean_skill",
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a "
@@ -358,31 +393,15 @@ WIDE = (
         dtype="float64",
         display=Display("{part}{remark}", cell=cells.task_score, key="{part}", first="best"),
     ),
-    *columns(
-        {
-            "low_<task>": "lower end of the 95 % confidence interval of the score on this task",
-            "high_<task>": "upper end of the 95 % confidence interval of the score on this task",
-        },
-        dtype="float64",
-    ),
-    Column(name="seeds_<task>", help="number of seeds that finished this task with status ok", dtype="Int64"),
-    Column(name="seed_scores_<task>", help="scores of the seeds on this task, separated by spaces"),
+    _of_task("low", dtype="float64"),
+    _of_task("high", dtype="float64"),
+    _of_task("seeds", dtype="Int64"),
+    *map(_of_task, ("statuses", "seed_scores", "learned", "two_levels", "best")),
+    _of_task("floor", dtype="float64"),
+    _of_task("skill", dtype="float64"),
     Column(
-        name="learned_<task>",
-        help="number of seeds that exceed the strongest floor of this task by more than their interval",
-        dtype="Int64",
-    ),
-    *columns(
-        {
-            "two_levels_<task>": "whether the scores of the seeds on this task lie on two levels",
-            "best_<task>": "whether the row is the best on this task, or not shown to be worse, and clears the floor",
-        },
-    ),
-    *columns(
-        {
-            "skill_<task>": "score on this task normalised so that the strongest floor is 0",
-            "searched_lr_<task>": "learning rate that the search chose on this task; empty if it was not searched",
-        },
+        name="searched_lr_<task>",
+        help="learning rate that the search chose on this task; empty if it was not searched",
         dtype="float64",
     ),
     Column(
@@ -391,116 +410,46 @@ WIDE = (
         "tables and head",
         dtype="Int64",
     ),
-    *columns(
-        {
-            "status_<task>": "on this task: statuses of seeds that are not ok, lengths at which the step benchmark "
-            "failed, and lengths without a score",
-            "comparable_<task>": "whether the protocol of this task is unmodified and the body parameters are within "
-            "10 % of the transformer's on it",
-        },
+    Column(
+        name="status_<task>",
+        help="on this task: statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths "
+        "without a score",
     ),
-    *columns(
-        {
-            f"retention_{RETENTION}_<task>": "skill at four times the training length of this task divided by skill at "
-            "the training length; empty if not every seed clears the floor",
-            "relative_speed_<task>": "speed of a training step on this task divided by the Transformer's, from one "
-            "profile in which both were timed alternately; empty without a profile",
-            "spread_of_relative_speed_<task>": "half of the width of the 95 % interval of the relative speed on this "
-            "task, divided by it",
-            "relative_memory_<task>": "peak memory of a training step on this task divided by the Transformer's, from "
-            "the same profile",
-            "profile_time_exponent_<task>": "growth exponent a of the time of a training step on this task, time ~ "
-            "length^a, from the same profile",
-        },
+    _of_task("comparable"),
+    Column(
+        name=f"retention_{RETENTION}_<task>",
+        help="skill at four times the training length of this task divided by skill at the training length; empty if "
+        "not every seed clears the floor",
         dtype="float64",
     ),
-    Column(
-        name="profile_length_<task>",
-        help="sequence length in tokens of the relative speed and memory on this task",
-        dtype="Int64",
+    *map(_of_task, ("relative_speed", "spread_of_relative_speed", "relative_memory", "profile_time_exponent")),
+    *map(_of_task, ("profile_length", "profile_kernel")),
+    *_average("avg5", "mean accuracy over listops, text, retrieval, image and pathfinder, if all five were run"),
+    *_average(
+        "avg6_fail50",
+        "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds diverged or "
+        "ran out of memory or time",
     ),
-    Column(
-        name="profile_kernel_<task>",
-        help="attention kernel of the Transformer that the relative speed and memory on this task refer to",
+    _over_tasks(
+        "relative_speed",
+        geometric_mean,
+        "geometric mean over the profiled tasks; ~ marks a spread above 5 %",
+        Display("relative speed {at}", cell=cells.relative_speed, machine=True),
     ),
-    *(
-        column
-        for name, help in (
-            ("avg5", "mean accuracy over listops, text, retrieval, image and pathfinder, if all five were run"),
-            (
-                "avg6_fail50",
-                "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds "
-                "diverged or ran out of memory or time",
-            ),
-        )
-        for column in (
-            Column(
-                name=name,
-                help=help,
-                dtype="float64",
-                display=Display(
-                    name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
-                ),
-            ),
-            Column(
-                name=f"{name}_low",
-                help=f"lower end of the 95 % confidence interval of {name} over seeds",
-                dtype="float64",
-            ),
-            Column(
-                name=f"{name}_high",
-                help=f"upper end of the 95 % confidence interval of {name} over seeds",
-                dtype="float64",
-            ),
-            Column(
-                name=f"{name}_seeds",
-                help=f"number of seeds of {name}, if all its tasks have the same seeds",
-                dtype="Int64",
-            ),
-        )
+    _over_tasks("spread_of_relative_speed", largest, "the largest over tasks"),
+    _over_tasks(
+        "relative_memory",
+        geometric_mean,
+        "geometric mean over the profiled tasks",
+        Display("relative memory {at}", "times", first="ascending", machine=True),
     ),
-    Column(
-        name="relative_speed",
-        help="speed of a training step divided by the Transformer's, from one profile in which both were timed "
-        "alternately, geometric mean over the profiled tasks; ~ marks a spread above 5 %; empty without a "
-        "profile",
-        tasks=geometric_mean,
-        dtype="float64",
-        display=Display("relative speed {at}", cell=cells.relative_speed, machine=True),
-    ),
-    Column(
-        name="spread_of_relative_speed",
-        help="half of the width of the 95 % interval of the relative speed, divided by it; the largest over tasks",
-        tasks=largest,
-        dtype="float64",
-    ),
-    Column(
-        name="relative_memory",
-        help="peak memory of a training step divided by the Transformer's, from the same profile, geometric mean "
-        "over the profiled tasks",
-        tasks=geometric_mean,
-        dtype="float64",
-        display=Display("relative memory {at}", "times", first="ascending", machine=True),
-    ),
-    Column(
-        name="profile_length",
-        help="sequence length in tokens of relative_speed and relative_memory, if it is the same for all tasks",
-        tasks=shared,
-        dtype="Int64",
-    ),
-    Column(
-        name="profile_kernel",
-        help="attention kernel of the Transformer that relative_speed and relative_memory refer to, if it is the "
-        "same for all tasks",
-        tasks=shared,
-    ),
-    Column(
-        name="profile_time_exponent",
-        help="growth exponent a of the time of a training step, time ~ length^a, from the same profile, mean over "
-        "the profiled tasks",
-        tasks=mean,
-        dtype="float64",
-        display=Display("time exponent", "exponent", first="ascending", machine=True),
+    _over_tasks("profile_length", shared, "empty if tasks differ"),
+    _over_tasks("profile_kernel", shared, "empty if tasks differ"),
+    _over_tasks(
+        "profile_time_exponent",
+        mean,
+        "mean over the profiled tasks",
+        Display("time exponent", "exponent", first="ascending", machine=True),
     ),
     Column(
         name=f"retention_{RETENTION}",
@@ -529,7 +478,7 @@ WIDE = (
             "status",
             left=True,
             cell=cells.status_of_tasks,
-            text=lambda row, context: row["status"] or "",
+            text=lambda row, context: str(row["status"] or ""),
             first="ascending",
         ),
     ),

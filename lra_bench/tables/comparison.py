@@ -13,7 +13,7 @@ from lra_bench.records.reference import load_records, reference_root
 from lra_bench.records.schema import Record
 
 from .claims import Key, Place, Ranking, key_of, place_of, rankings
-from .naming import explain_hidden, find_variant, select
+from .naming import Names, explain_hidden, find_variant, select
 from .pair_tests import Comparison, compare_pair
 
 DIFFERENT_PROTOCOLS = "the protocol keys modified for A and B differ, so the variants differ in more than the model"
@@ -24,7 +24,7 @@ def compare_stored(
     b: str,
     results: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
-    task: str | None = None,
+    tasks: Names = None,
     protocol: str | None = None,
 ) -> tuple[str, str, list[Comparison]]:
     """Compare two variants of a results folder and the reference boards, see ``compare``; each may name a record."""
@@ -36,14 +36,14 @@ def compare_stored(
     def paths(text: str) -> list[Path]:
         return [] if text in models else find_paths(text, root, reference_root(reference))
 
-    return compare(records, a, b, task, protocol, paths)
+    return compare(records, a, b, tasks, protocol, paths)
 
 
 def compare(
     records: Iterable[Record],
     a: str,
     b: str,
-    task: str | None = None,
+    tasks: Names = None,
     protocol: str | None = None,
     paths: Callable[[str], Collection[Path]] = lambda text: (),
 ) -> tuple[str, str, list[Comparison]]:
@@ -53,7 +53,7 @@ def compare(
         records: The records to search.
         a: The name of variant A, as described in ``find_variant``.
         b: The name of variant B.
-        task: The task to compare on, by default all.
+        tasks: The tasks to compare on, by default all.
         protocol: The protocol to compare under, by default all that are ranked.
         paths: A function that returns the paths of the records that a text names, empty if the text names a variant.
 
@@ -65,9 +65,9 @@ def compare(
             records are hidden.
     """
     records = list(records)
-    if explanation := explain_hidden(records, task, protocol):
+    if explanation := explain_hidden(records, tasks, protocol):
         raise UserError(explanation)
-    chosen = select(records, task, protocol)
+    chosen = select(records, tasks, protocol)
     name_a, all_a = find_variant(chosen, a, "A", paths(a))
     name_b, all_b = find_variant(chosen, b, "B", paths(b))
     if name_a == name_b:

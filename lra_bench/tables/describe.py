@@ -1,58 +1,103 @@
-"""Describe one record as text."""
+"""Describe one record as text: what it means in one sentence, then its values in groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from textwrap import fill
 
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.measurements import measurements
 from lra_bench.measurement import listed
-from lra_bench.records.schema import Record
+from lra_bench.records.schema import STATUSES, Record
 
-from .export import row_for
-from .runs import missing_data, repeated_data
+from .export import terminal_width
+from .formatting import difference, readable, score, score_with_interval
+from .runs import Run, missing_data, repeated_data
 
 Facts = Iterator[tuple[str, str]]
-FIRST = ("parameters", "restriction", "training", "search")
-SCORES = ("slices", "minimal_pairs", "extrapolation")
-"""Measurements whose facts follow those of ``FIRST`` and the rungs."""
+FIRST = ("parameters", "restriction", "training", "search", "slices", "minimal_pairs", "extrapolation")
+"""Measurements whose facts precede those of others."""
 
 
 def describe(record: Record, width: int | None = None) -> str:
-    """Return the leaderboard row of a record, followed by its command, code, data, lengths and costs."""
-    return row_for(record, width) + "\n" + lines(_facts(record))
+    """Return what a record means, followed by its values: command, code, data, scores, and each measurement."""
+    groups = ((title, [*facts]) for title, facts in _groups(record))
+    parts = [f"{title}\n{lines(facts, '  ')}" for title, facts in groups if facts]
+    return "\n".join([fill(meaning(record), width or terminal_width()) + "\n", *parts])
 
 
-def lines(facts: Iterable[tuple[str, str]]) -> str:
+def meaning(record: Record) -> str:
+    """Return one sentence on the score of a record and its distance from the floor, or on why it has no score."""
+    run, key = Run(record), record.key
+    changed = f" with modified {listed_options(record)}" if record.protocol_modified else ""
+    where = f"on {readable(key.task)}, protocol {key.protocol}{changed}, seed {key.seed}"
+    if (value := record.score()) is None:
+        reason = record.reason or STATUSES[record.status]
+        return f"{run.label} has no score {where}: {readable(record.status)}, {reason.rstrip('.')}."
+    shown = score_with_interval(value, run.test.get("low"), run.test.get("high"), record.metric)
+    unit = "accuracy" if record.metric != "bits_per_character" else "bits per character"
+    name, floor = run.floor
+    if floor is None or name is None:
+        return f"{run.label} reaches {shown} {unit} {where}; no floor is known."
+    gap = difference(abs(value - floor), record.metric).removeprefix("+")
+    side = "above" if value > floor else "below"
+    verdict = {
+        True: "the difference exceeds its 95 % confidence interval",
+        False: "it is not shown to be better",
+        None: "the confidence interval of the difference is unknown",
+    }[run.clears_floor]
+    return (
+        f"{run.label} reaches {shown} {unit} {where}: {gap} {side} the strongest baseline without a model "
+        f"({readable(name)}, {score(floor, record.metric)}); {verdict}."
+    )
+
+
+def listed_options(record: Record) -> str:
+    """Return the options of the protocol that the user changed."""
+    return ", ".join(record.protocol_modified)
+
+
+def lines(facts: Iterable[tuple[str, str]], indent: str = "") -> str:
     """Return one line per pair of name and text, with aligned texts."""
-    return "".join(f"{f'{name} ':<18}{text}\n" for name, text in facts)
+    return "".join(f"{indent}{f'{name} ':<18}{text}\n" for name, text in facts)
 
 
-def _facts(record: Record) -> Facts:
+def _groups(record: Record) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
+    """Yield titles and facts."""
+    yield "Record", _identity(record)
+    yield "Data", _data(record)
+    yield "Score", _scores(record)
+    for measurement in map(measurements().__getitem__, dict.fromkeys((*FIRST, *measurements()))):
+        if (section := record.measured_by(measurement)) is not None:
+            yield measurement.title or readable(measurement.name).capitalize(), measurement.facts(section)
+
+
+def _identity(record: Record) -> Facts:
     yield "cell", str(record.key)
     if record.hash_version < HASH_VERSION:
         yield "hash", f"hash of version {record.hash_version}: defaults in code were not part of it"
     yield "command", record.command
     yield "measured", f"{record.started_at} to {record.finished_at}, attempt {record.attempt}"
     if record.last_lines:
-        yield "last lines", ("\n" + " " * 18).join(record.last_lines)
+        yield "last lines", ("\n" + " " * 20).join(record.last_lines)
     yield "code", listed(record.code_facts)
-    if record.data is not None:
-        data = record.data
-        yield "data", f"{data['task']} {data['version']}, {data['source']}, {listed(data['rows'])}"
-        if missing := missing_data(record):
-            yield "missing data", missing
-        if repeated := repeated_data(record):
-            yield "repeated data", repeated
     if record.protocol_modified:
-        yield "modified", ", ".join(record.protocol_modified)
-    yield from _measured(record, FIRST)
-    for name, score in record.rungs.items():
-        yield "rung", f"{name.replace('_', ' ')} {score:.4f}"
-    yield from _measured(record, [name for name in (*SCORES, *measurements()) if name not in FIRST])
+        yield "modified", listed_options(record)
 
 
-def _measured(record: Record, names: Iterable[str]) -> Facts:
-    for measurement in map(measurements().__getitem__, dict.fromkeys(names)):
-        if (section := record.measured_by(measurement)) is not None:
-            yield from measurement.facts(section)
+def _data(record: Record) -> Facts:
+    if (data := record.data) is None:
+        return
+    yield "data", f"{data['task']} {data['version']}, {data['source']}, {listed(data['rows'])}"
+    if missing := missing_data(record):
+        yield "missing data", missing
+    if repeated := repeated_data(record):
+        yield "repeated data", repeated
+
+
+def _scores(record: Record) -> Facts:
+    for name, value in record.floors.items():
+        if value is not None:
+            yield "floor", f"{readable(name)} {score(value, record.metric)}"
+    for name, value in record.rungs.items():
+        yield "rung", f"{readable(name)} {value:.4f}"

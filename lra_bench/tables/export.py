@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
@@ -16,10 +17,12 @@ from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.safe_text import without_formulas
 from lra_bench.statistics.paired import MIN_SEEDS
 
-from .formatting import OWN, Section, readable, rows_of, score
-from .latex import latex
+from .bibliography import FILE, Paper, bibliography
+from .formatting import AT_FLOOR, OWN, Section, readable, rows_of, score
+from .latex import comment, latex, ranked
 from .layouts import find_layout
 from .sections import long_sections, with_columns
+from .seeds import printed
 from .summary import best_rows, summary
 from .table import leaderboard
 from .terminal import terminal
@@ -27,21 +30,30 @@ from .terminal import terminal
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = {"markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
-FORMATS = ("terminal", *SUFFIXES)
-READ = ("terminal", "markdown", "latex")
-"""Formats for readers, split into sections; the other formats contain every column."""
+SUFFIXES = {"markdown": "md", "csv": "csv", "json": "json"}
+FORMATS = ("terminal", "markdown", "latex", "csv", "json")
+READ = ("terminal", "markdown")
+"""Formats for readers, split into sections, whose columns can be chosen."""
 
 SCORE_COLUMNS = ("rank", "variant", "score")
 MOST_OWN = 10
 """Largest number of the user's rows in ``score_table``."""
-MORE_COLUMNS = "Choose columns with --columns, such as --columns score,parameters."
+MORE_COLUMNS = {
+    "long": "Choose columns with --columns, such as --columns score,parameters.",
+    "wide": "Choose tasks with --tasks, such as --tasks listops,text.",
+}
+"""What shows the columns that a table in a terminal leaves out, by layout."""
 LEGEND = (
     f"Score: mean over seeds (each seed), or with its 95 % interval: over test examples with one seed, over seeds with "
     f"5 or more. Rows above the floor in all of {MIN_SEEDS} or more seeds have a rank. {OWN} your rows, if others are "
     "shown. Bold: best, or not shown to be worse."
 )
 """Explanation of the tables in a terminal."""
+WIDE_LEGEND = (
+    f"Mean score over seeds; {AT_FLOOR} no seed exceeds the floor, empty: not measured. Mean skill: score normalised "
+    f"so that the strongest floor is 0 and a perfect score is 1. {OWN} your rows, if others are shown. Bold: best, or "
+    "not shown to be worse."
+)
 COMPARED = "compared with "
 NO_RECORDS = "No records yet; create one with lra-bench bench"
 """Sentence shown instead of an empty table, without a full stop."""
@@ -61,31 +73,47 @@ def render(
     layout: str = "long",
     columns: Sequence[str] = (),
     if_empty: str = NO_RECORDS,
+    keys: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Return a table as text in one of ``FORMATS``.
+    r"""Return a table as text in one of ``FORMATS``.
 
     Args:
         frame: The data of the table.
-        format: One of ``FORMATS``. CSV and JSON contain every column, unrounded. The other formats contain the columns
-            selected for readers, rounded.
+        format: One of ``FORMATS``. CSV and JSON contain every column, unrounded. The terminal and Markdown contain the
+            columns selected for readers, rounded. LaTeX contains one table per protocol, of the layout ``wide`` only.
         width: Maximum width of the terminal in characters, by default that of the current terminal.
         layout: The layout that ``frame`` belongs to.
         columns: Headings of the columns to show instead of the default selection, for the formats in ``READ``.
-        if_empty: The sentence shown instead of an empty table in the formats in ``READ``, without a full stop.
+        if_empty: The sentence shown instead of an empty table, without a full stop; CSV and JSON do not contain it.
+        keys: Keys for ``\cite`` in LaTeX by name of the model.
 
     Returns:
         The text of the table.
 
     Raises:
-        UserError: If the format, the layout or a column is unknown.
+        UserError: If the format, the layout or a column is unknown, or if LaTeX has no such layout.
     """
     check_format(format)
-    if format == "terminal" and layout == "long" and not columns and not frame.empty:
-        return terminal(long_sections(frame, short=True), width or terminal_width(), f"{MORE_COLUMNS}\n\n{LEGEND}")
-    sections = _sections(frame, layout) if format in READ else []
-    if columns:
-        sections = with_columns(sections, columns)
-    return _text(frame, sections, format, layout, if_empty, width)
+    if format == "latex":
+        check_latex(layout)
+        nothing = f"{if_empty}." if frame.empty else "All rows are of modified protocols, which are not ranked."
+        return latex(frame, keys) if any(ranked(frame)) else comment(nothing)
+    if format not in READ:
+        return _data(frame, format)
+    kind = find_layout(layout)
+    short = format == "terminal" and layout in ("long", "wide") and not columns
+    sections = [] if frame.empty else [*(kind.sections(frame, short=True) if short else kind.sections(frame))]
+    sections = with_columns(sections, columns) if columns else sections
+    if format == "markdown":
+        return _markdown(sections, kind.title, kind.note) if sections else f"<!-- {if_empty}. -->\n"
+    note = f"{MORE_COLUMNS[layout]}\n\n{LEGEND if layout == 'long' else WIDE_LEGEND}" if short else ""
+    return terminal(sections, width or terminal_width(), note) if sections else f"{if_empty}.\n"
+
+
+def check_latex(layout: str) -> None:
+    """Raise ``UserError`` if there is no LaTeX table of the layout."""
+    if layout != "wide":
+        raise UserError(f"--layout {layout}: LaTeX contains one table of systems and tasks; leave --layout out")
 
 
 def terminal_width() -> int:
@@ -93,46 +121,61 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def _sections(frame: pd.DataFrame, layout: str) -> list[Section]:
-    return [] if frame.empty else list(find_layout(layout).sections(frame))
-
-
-def _text(
-    frame: pd.DataFrame, sections: Sequence[Section], format: str, layout: str, if_empty: str, width: int | None = None
-) -> str:
+def _data(frame: pd.DataFrame, format: str) -> str:
     if format == "csv":
-        return without_formulas(frame).to_csv(index=False)
-    if format == "json":
-        return json.dumps(rows_of(frame), indent=1, allow_nan=False) + "\n"
-    kind = find_layout(layout)
-    if format == "latex":
-        return latex(sections, kind.note if sections else f"{if_empty}.")
-    if format == "markdown":
-        return _markdown(sections, kind.title, kind.note, if_empty)
-    if not sections:
-        return f"{if_empty}.\n"
-    return terminal(sections, width or terminal_width())
+        return without_formulas(printed(frame)).to_csv(index=False)
+    return json.dumps(rows_of(printed(frame)), indent=1, allow_nan=False) + "\n"
 
 
 def write(frame: pd.DataFrame, folder: Path, layout: str = "long", if_empty: str = NO_RECORDS) -> list[Path]:
-    """Write a table to ``folder`` as markdown, LaTeX, CSV, JSON and Parquet, and return the paths.
+    """Write a table to ``folder`` as Markdown, CSV, JSON and Parquet, and return the paths.
 
     Each file is written atomically. ``if_empty`` is that of ``render``. Raises ``UserError`` if the folder cannot be
     written.
     """
-    paths = []
-    sections = _sections(frame, layout)
+    texts = {suffix: render(frame, format, layout=layout, if_empty=if_empty) for format, suffix in SUFFIXES.items()}
+    name = find_layout(layout).file
+    files: dict[str, str | pd.DataFrame] = {f"{name}.{suffix}": text for suffix, text in texts.items()}
+    return write_files({**files, f"{name}.parquet": printed(frame)}, folder)
+
+
+def write_latex(
+    frame: pd.DataFrame, folder: Path, papers: Mapping[str, Paper], if_empty: str = NO_RECORDS
+) -> list[Path]:
+    """Write the LaTeX table of each protocol, from the data of the layout ``wide``, and the BibTeX entries they cite.
+
+    Args:
+        frame: The data.
+        folder: The folder.
+        papers: Papers by name of the model.
+        if_empty: That of ``render``.
+
+    Returns:
+        The paths.
+    """
+    tables = {f"{find_layout('long').file}-{protocol}": rows for protocol, rows in ranked(frame)} or {
+        find_layout("long").file: frame
+    }
+    keys = {model: paper.key for model, paper in papers.items()}
+    texts = {f"{name}.tex": render(rows, "latex", None, "wide", (), if_empty, keys) for name, rows in tables.items()}
+    return write_files({**texts, **({FILE: bibliography(papers.values())} if papers else {})}, folder)
+
+
+def write_files(files: Mapping[str, str | pd.DataFrame], folder: Path) -> list[Path]:
+    """Write texts, and tables as Parquet, to a folder and return their paths.
+
+    Each file is written atomically. Raises ``UserError`` if the folder cannot be written.
+    """
     try:
-        for format, suffix in {**SUFFIXES, "parquet": "parquet"}.items():
-            paths.append(folder / f"{find_layout(layout).file}.{suffix}")
-            with replacing(paths[-1]) as path:
-                if format == "parquet":
-                    frame.to_parquet(path, index=False)
+        for name, content in files.items():
+            with replacing(folder / name) as path:
+                if isinstance(content, str):
+                    path.write_text(content, encoding="utf-8")
                 else:
-                    path.write_text(_text(frame, sections, format, layout, if_empty), encoding="utf-8")
+                    content.to_parquet(path, index=False)
     except OSError as error:
         raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
-    return paths
+    return [folder / name for name in files]
 
 
 def row_for(record: Record, width: int | None = None) -> str:
@@ -164,11 +207,11 @@ def score_table(records: Sequence[Record], width: int | None = None) -> str:
     return terminal([shown], width)
 
 
-def _markdown(sections: Sequence[Section], title: str, note: str, if_empty: str) -> str:
+def _markdown(sections: Sequence[Section], title: str, note: str) -> str:
     parts = [f"# {title}", note]
     for section in sections:
         table = section.table.map(lambda cell: cell.replace("|", "\\|").replace("\n", " "))
         for place, name in section.best:
             table.at[place, name] = "**" + str(table.at[place, name]) + "**"
         parts += [f"## {section.title}", table.to_markdown(index=False, disable_numparse=True), section.remark]
-    return "\n\n".join(part for part in (*parts, "" if sections else f"{if_empty}.") if part) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"

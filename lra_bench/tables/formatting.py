@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,15 @@ OWN = "*"
 class Section:
     """A titled table of strings.
 
-    ``best`` contains the (row, column) cells in bold, ``at_floor`` those of scores that are not better than the floor.
-    ``remark`` is printed below the table. ``first_cost`` is the first column of costs: a table that is too wide is
-    split there. ``heads`` are the columns that name a row, ``left`` the text columns, which are left-aligned.
-    ``optional`` tables are never split: columns that do not fit a terminal are left out.
+    Attributes:
+        title: The title.
+        table: The cells under their headings.
+        best: The (row, column) cells in bold.
+        at_floor: The cells of scores that are not better than the floor.
+        remark: Text below the table.
+        heads: The columns that name a row.
+        left: The text columns, which are left-aligned.
+        optional: Whether columns that do not fit a terminal are left out; otherwise the table is split.
     """
 
     title: str
@@ -36,54 +42,24 @@ class Section:
     best: frozenset[tuple[int, str]] = frozenset()
     at_floor: frozenset[tuple[int, str]] = frozenset()
     remark: str = ""
-    first_cost: str = "parameters"
     heads: Sequence[str] = ("variant", "model")
     left: frozenset[str] = frozenset(("variant", "model"))
     optional: bool = False
 
 
-def parts(section: Section, widths: Mapping[str, float], limit: float) -> Iterator[pd.DataFrame]:
-    """Yield groups of columns, each narrower than ``limit``, that begin with the column of row names.
-
-    From the second group on, rows without any value in the group are omitted.
-    """
-    table = section.table
-    names = [str(name) for name in table.columns]
-    if sum(widths[name] for name in names) < limit:
-        yield table
-        return
-    for place, columns in enumerate(_column_groups(section, names, widths, limit)):
-        rest = table[[name for name in columns if name not in section.heads]]
-        yield table.loc[(rest != "").any(axis=1), columns] if place else table[columns]
-
-
-def _column_groups(
-    section: Section, names: Sequence[str], widths: Mapping[str, float], limit: float
-) -> Iterator[list[str]]:
-    head = next(name for name in section.heads if name in names)
-    first_cost = names.index(section.first_cost) if section.first_cost in names else len(names)
-    for group in (names[:first_cost], names[first_cost:]):
-        columns: list[str] = []
-        for name in group:
-            if not columns and head not in group:
-                columns = [head]
-            if len(columns) > 1 and sum(widths[each] for each in (*columns, name)) >= limit:
-                yield columns
-                columns = [head]
-            columns.append(name)
-        if columns:
-            yield columns
-
-
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as dicts of plain values, with None for missing values."""
+    """Return the rows as dicts, with None for missing values; numpy scalars are converted, typed values are kept."""
     # ``DataFrame.to_dict`` takes ten times as long for tables of thousands of columns.
     names, known = [str(name) for name in frame.columns], frame.notna().to_numpy()
     values = frame.astype(object).to_numpy()
     return [
-        {name: plain(value) if there else None for name, value, there in zip(names, row, present, strict=True)}
+        {name: _plain(value) if there else None for name, value, there in zip(names, row, present, strict=True)}
         for row, present in zip(values, known, strict=True)
     ]
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, tuple | Mapping) else plain(value)
 
 
 def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.DataFrame:
@@ -190,6 +166,12 @@ def at_length(value: int | None) -> str:
 def readable(name: str) -> str:
     """Return the name of a field with spaces instead of underscores."""
     return name.replace("_", " ")
+
+
+def short_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Return short headings of tasks by label: without what the data lacks, unless two would be the same."""
+    found = {label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels}
+    return {label: name if [*found.values()].count(name) == 1 else label for label, name in found.items()}
 
 
 def source(board: str | None) -> str:

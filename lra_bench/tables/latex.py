@@ -1,154 +1,224 @@
-"""LaTeX tables with booktabs; the best rows are bold, scores at or below the floor grey."""
+"""One LaTeX table of systems and tasks per protocol, for a paper: booktabs, siunitx and citations."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from .formatting import Section, parts
-from .latex_signs import escape
+from lra_bench.statistics.paired import MIN_SEEDS
+
+from .badges import SHORT
+from .column import Row
+from .formatting import readable, rows_of, short_labels
+from .overview import task_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-HEAD = "% Needs \\usepackage{booktabs} and \\usepackage{xcolor}."
-PAGE, COLUMN = 345, 219
-"""Available widths in points: the text width of ``article``, and a column of the usual two-column classes."""
-WIDEST = 110
-"""Maximum width of a column in points; the text of a wider column is wrapped."""
-GAP = 3
-"""Space on either side of a column, in points."""
-LINES = 42
-"""Maximum number of lines of a table; a longer table is continued in another float."""
-MOST_PENDING_FLOATS = 18
-"""Number of tables between ``\\clearpage`` commands; LaTeX fails if too many floats are pending."""
-EM = 8.5  # points, of \footnotesize
-WIDTHS = {
-    **dict.fromkeys("ijlI.,:;'|![] ", 0.33),
-    **dict.fromkeys("ft()-rsce_", 0.45),
-    **dict.fromkeys("0123456789aogz–", 0.51),
-    **dict.fromkeys("mwMW%@±×−+=<>~…→", 0.86),
-    **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ", 0.76),
+HEAD = r"""% Preamble: \usepackage{booktabs,siunitx}
+% Bibliography: \bibliography{systems}, from lra-bench cite"""
+COLUMN, PAGE = 200.0, 345.0
+"""Widths in points of a column and of the text of the class ``article``."""
+POINTS, GAP = 4.1, 6.0
+"""Width of a character, and of the space between columns, in points."""
+LINES, HEADING = 46, 5
+"""Number of lines of a page, and of those around the systems of a tabular; longer tables are continued."""
+SIGNS = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "…": r"\dots{}",
+    "→": r"$\to$",
+    "↓": r"$\downarrow$",
+    "≤": r"$\le$",
+    "≥": r"$\ge$",
+    "−": "$-$",
 }
-BREAK, END = r" \\ ", r" \tabularnewline"
-BREAKABLE = re.compile(r"(?<=[=/:;@)_])(?=\S)|(?<=[.,])(?=[^\s\d])")
+"""Signs that pdflatex does not print as they are."""
+ACCEPTED = re.compile(r"[ -~\u00a1-\u00ff]")
+"""Characters that pdflatex prints with its default fonts; the signs among them are escaped."""
+OTHER_FONT = "«»ÐÞðþ"
+FLOOR = "Strongest floor"
+CITED = 5
+"""Characters of a citation such as ``[12]``, with the space in front of it."""
 
 
-def latex(sections: Iterable[Section], note: str) -> str:
-    """Return the sections as floats that fit a page: ``table``, or ``table*`` if wider than a column of two.
+def escape(text: str) -> str:
+    """Return ``text`` escaped for pdflatex; characters outside of Latin-1 lose accents or become their code point."""
+    return "".join(SIGNS.get(sign) or _plain(sign) for sign in unicodedata.normalize("NFC", text))
 
-    A table that is too wide is split into groups of columns, and one that is too long into groups of rows. All text is
-    escaped. ``note`` is appended as a comment.
+
+def _plain(sign: str) -> str:
+    if ACCEPTED.fullmatch(sign) and sign not in OTHER_FONT:
+        return sign
+    base = unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()
+    if base or unicodedata.category(sign)[0] in "CZM":
+        return "".join(SIGNS.get(each, each) for each in base) or " " * sign.isspace()
+    return f"\\texttt{{U+{ord(sign):04X}}}"
+
+
+def comment(sentence: str) -> str:
+    """Return a sentence as a comment of LaTeX."""
+    return f"% {sentence}\n"
+
+
+def latex(frame: pd.DataFrame, keys: Mapping[str, str]) -> str:
+    r"""Return one ``table`` for each protocol with ranked rows, from the data of the layout ``wide``.
+
+    It is continued in further ones if it is longer than a page.
+
+    Args:
+        frame: The rows and task columns, in the order of the table.
+        keys: Keys for ``\cite`` by name of the model.
     """
-    tables = [table for section in sections for table in _tables(section)]
-    for place in range(MOST_PENDING_FLOATS - 1, len(tables) - 1, MOST_PENDING_FLOATS):
-        tables[place] += "\n\\clearpage"
-    return "\n\n".join([HEAD, *tables, f"% {note}"]) + "\n"
+    return "\n\n".join([HEAD, *(_table(rows, protocol, keys) for protocol, rows in ranked(frame))]) + "\n"
 
 
-def _tables(section: Section) -> Iterator[str]:
-    names = [str(name) for name in section.table.columns]
-    widths = {name: _column_width(section, name) + 2 * GAP for name in names}
-    caption = " ".join(filter(None, (f"{section.title}.", section.remark)))
-    for columns in parts(section, widths, PAGE):
-        for rows in _pages(columns):
-            yield _table(section, rows, caption, sum(widths[str(name)] for name in rows.columns))
-            caption = f"{section.title}, continued."
+def ranked(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the name and the measured rows of each protocol, without those of modified protocols."""
+    own = frame[(frame["section"] == "ranked") & (frame["kind"] == "measured")]
+    for protocol, rows in own.groupby("protocol", sort=False):
+        yield str(protocol), rows
 
 
-def _pages(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield groups of rows that fit on a page."""
-    lines, start = 0, 0
-    for place, row in enumerate(table.to_dict("records")):
-        needed = max(math.ceil(1.2 * _width(text) / WIDEST) for text in row.values())
-        if lines and lines + needed > LINES:
-            yield table.iloc[start:place]
-            lines, start = 0, place
-        lines += needed
-    yield table.iloc[start:]
-
-
-def _table(section: Section, table: pd.DataFrame, caption: str, width: float) -> str:
-    names = [str(name) for name in table.columns]
-    cell_widths = {name: _cell_width(section, name) for name in names}
-    columns = "".join(_alignment(name in section.left, cell_widths[name]) for name in names)
-    rows = [
-        " & ".join(
-            _cell(text, section, (place, str(name)), cell_widths[str(name)] > WIDEST) for name, text in row.items()
-        )
-        + END
-        for place, row in table.to_dict("index").items()
+def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
+    rows = rows_of(frame)
+    tasks = [task for task in task_columns(frame) if any(_cell(row, task) for row in rows)]
+    names = [row["label"] for row in rows]
+    several = {name for name in names if names.count(name) > 1}
+    names = [
+        f"{row['label']} (reference)" if row["label"] in several and row["reference"] else row["label"] for row in rows
     ]
-    float_name = "table" if width <= COLUMN else "table*"
-    return "\n".join(
-        [
-            f"\\begin{{{float_name}}}",
-            r"\centering",
-            f"\\caption{{{escape(caption)}}}",
-            f"\\footnotesize\\setlength{{\\tabcolsep}}{{{GAP}pt}}",
-            f"\\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(_heading(name, name in section.left, cell_widths[name]) for name in names) + END,
-            r"\midrule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            f"\\end{{{float_name}}}",
-        ]
+    room = POINTS * (max(map(len, (*names, FLOOR))) + (CITED if keys else 0)) + GAP
+    widths = {task: GAP + POINTS * max(6, *map(len, name.split(" "))) for task, name in short_labels(tasks).items()}
+    one_column = room + sum(widths.values()) <= COLUMN
+    entries = [escape(name) + _cite(keys.get(row["model"])) for name, row in zip(names, rows, strict=True)]
+    floats: list[list[str]] = []
+    lines = LINES
+    for block in _blocks(widths, (COLUMN if one_column else PAGE) - room):
+        own = [at for at, row in enumerate(rows) if any(_cell(row, task) for task in block)]
+        for start in range(0, len(own), LINES):
+            shown = own[start : start + LINES]
+            if lines + len(shown) + HEADING > LINES:
+                floats.append([])
+                lines = 0
+            floats[-1].append(_tabular([rows[at] for at in shown], [entries[at] for at in shown], block))
+            lines += len(shown) + HEADING
+    label = rf"\label{{tab:lra-bench-{re.sub(r'[^a-z0-9]+', '-', protocol.lower())}}}"
+    captions = [escape(_caption(rows, tasks, protocol)) + f"}}\n{label[:-1]}"]
+    captions += [f"Protocol {escape(protocol)} of lra-bench, continued."] * (len(floats) - 1)
+    environment = "table" if one_column else "table*"
+    return "\n\n".join(
+        "\n".join(
+            [
+                rf"\begin{{{environment}}}",
+                r"\centering",
+                rf"\caption{{{caption}}}",
+                rf"\smallskip\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}\sisetup{{detect-weight=true}}",
+                "\n\\par\\medskip\n".join(tabulars),
+                rf"\end{{{environment}}}",
+            ]
+        )
+        for caption, tabulars in zip(captions, floats, strict=True)
     )
 
 
-def _alignment(left: bool, cell_width: float) -> str:
-    if cell_width > WIDEST:
-        return f"p{{{WIDEST}pt}}"
-    return "l" if left else "r"
+def _blocks(widths: Mapping[str, float], room: float) -> list[list[str]]:
+    """Return groups of tasks whose columns fit ``room`` points; each is a tabular of its own below the one before."""
+    blocks: list[list[str]] = [[]]
+    for task in widths:
+        if blocks[-1] and sum(widths[each] for each in (*blocks[-1], task)) > room:
+            blocks.append([])
+        blocks[-1].append(task)
+    return blocks
 
 
-def _heading(name: str, left: bool, cell_width: float) -> str:
-    lines = _heading_lines(name, cell_width)
-    if len(lines) == 1:
-        return escape(name)
-    side = "l" if left or cell_width > WIDEST else "r"
-    return f"\\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{BREAK.join(map(escape, lines))}\\end{{tabular}}"
+def _tabular(rows: Sequence[Row], entries: Sequence[str], tasks: Sequence[str]) -> str:
+    """Return one row per system and one for the floor, whose cells are numbers for siunitx or words in braces."""
+    import pandas as pd
+
+    names = {task: _heading(name) for task, name in short_labels(tasks).items()}
+    cells = {names[task]: [*(_cell(row, task) for row in rows), _floor(rows, task)] for task in tasks}
+    table = pd.DataFrame({"": [*entries, FLOOR], **cells})
+    best = {names[task]: [bool(row[f"best_{task}"]) for row in rows] for task in tasks}
+    bold = pd.DataFrame(best).reindex_like(table).eq(True).replace({True: "bfseries:;", False: ""})
+    styler = table.style.hide(axis="index").apply(lambda _: bold, axis=None)
+    text: str = styler.to_latex(column_format="l" + "".join(map(_format, cells.values())), hrules=True, siunitx=True)
+    *lines, floor, bottom, end = text.splitlines()
+    return "\n".join([*lines, r"\midrule", floor, bottom, end])
 
 
-def _heading_lines(name: str, cell_width: float) -> list[str]:
-    """Return a heading wrapped at spaces to about the width of its cells."""
-    lines: list[str] = []
-    for word in name.split(" "):
-        if lines and _width(f"{lines[-1]} {word}") <= cell_width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
+def _format(cells: Sequence[str]) -> str:
+    """Return the column of siunitx for cells, whose numbers have the same decimals."""
+    numbers = [cell.split(".") for cell in cells if cell[:1].isdigit()] or [["1", "0"]]
+    return f"S[table-format={max(len(whole) for whole, _ in numbers)}.{len(numbers[0][1])}]"
 
 
-def _column_width(section: Section, name: str) -> float:
-    """Return the width of a column in points, without the space on either side."""
-    cells = _cell_width(section, name)
-    return max(min(WIDEST, cells), *map(_width, _heading_lines(name, cells)))
+def _heading(name: str) -> str:
+    words = [escape(word) for word in name.split(" ")]
+    return words[0] if len(words) == 1 else rf"\shortstack{{{' '.join(words[:-1])}\\{words[-1]}}}"
 
 
-def _cell_width(section: Section, name: str) -> float:
-    cells = section.table[name].items()
-    return max((_width(text) * (1.15 if (place, name) in section.best else 1) for place, text in cells), default=0)
+def _cite(key: str | None) -> str:
+    return rf"~\cite{{{key}}}" if key else ""
 
 
-def _width(text: str) -> float:
-    """Estimate the width of a text in points in the default font, rather too large than too small."""
-    return EM * sum(WIDTHS.get(sign, 0.57) for sign in text)
+def _cell(row: Row, task: str) -> str:
+    """Return the score as a number, a status in braces, or an empty cell if the task was not run."""
+    if row[f"score_{task}"] is not None:
+        return _number(row[f"score_{task}"], row[f"metric_{task}"])
+    status = _status(row, task)
+    return f"{{{SHORT.get(status, readable(status))}}}" if status else ""
 
 
-def _cell(text: str, section: Section, place: tuple[Any, str], broken: bool) -> str:
-    shown = escape(text)
-    if broken and text:
-        shown = r"\allowbreak{}".join(escape(part) for part in BREAKABLE.split(text))
-    if place in section.best and text:
-        shown = f"\\textbf{{{shown}}}"
-    elif place in section.at_floor and text:
-        shown = f"\\textcolor{{gray}}{{{shown}}}"
-    elif shown.startswith(("[", "*")):
-        shown = f"{{}}{shown}"  # otherwise LaTeX parses it as an argument of the preceding \tabularnewline
-    return f"\\raggedright {shown}" if broken and text else shown
+def _number(value: float, metric: str | None) -> str:
+    return f"{value:.3f}" if metric == "bits_per_character" else f"{100 * value:.1f}"
+
+
+def _status(row: Row, task: str) -> str:
+    """Return the most frequent status of the seeds, empty if the task was not run."""
+    statuses: Mapping[str, int] = row[f"statuses_{task}"] or {}
+    return max(statuses, key=lambda status: statuses[status], default="")
+
+
+def _floor(rows: Sequence[Row], task: str) -> str:
+    known = [row[f"floor_{task}"] for row in rows if row[f"floor_{task}"] is not None]
+    metric = next((row[f"metric_{task}"] for row in rows if row[f"metric_{task}"]), None)
+    return _number(math.fsum(known) / len(known), metric) if known else ""
+
+
+def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
+    """Return what a reader must know to read the table on its own."""
+    cells = [(row, task) for row in rows for task in tasks if row[f"score_{task}"] is not None]
+    metrics = {task: row[f"metric_{task}"] for row, task in cells}
+    names = short_labels(tasks)
+    bits = [names[task] for task, metric in metrics.items() if metric == "bits_per_character"]
+    parts = [f"{names[task]}: {task.partition('(')[2].removesuffix(')')}" for task in tasks if "(part)" in names[task]]
+    measure = "Accuracy on the test split in %" if len(bits) < len(metrics) else "Bits per character on the test split"
+    if 0 < len(bits) < len(metrics):
+        measure += f" ({', '.join(bits)}: bits per character, lower is better)"
+    counts = sorted({row[f"seeds_{task}"] for row, task in cells})
+    seeds = " to ".join(dict.fromkeys((str(counts[0]), str(counts[-1])))) if counts else ""
+    many = f", mean over {seeds} seeds" if counts and counts[-1] > 1 else ", one seed"
+    best = any(row[f"best_{task}"] for row, task in cells)
+    ended = dict.fromkeys(_status(row, task) for row in rows for task in tasks if row[f"score_{task}"] is None)
+    return " ".join(
+        [
+            f"{measure}, protocol {protocol} of lra-bench{many if counts else ''}.",
+            *([f"Data of {'; '.join(parts)}."] if parts else []),
+            "The floor is the strongest baseline without a model.",
+            f"Bold: best, or not shown to be worse, of the systems that exceed the floor in each of {MIN_SEEDS} or "
+            "more seeds (paired tests over seeds and test examples, Holm's correction)."
+            if best
+            else f"No system is marked as best, which needs {MIN_SEEDS} seeds that exceed the floor.",
+            *(f"{SHORT[status]}: {readable(status)}." for status in ended if status in SHORT),
+        ]
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,12 +10,12 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .formatting import Section
-from .overview import overview
+from .overview import in_task_order, overview
 from .published import load_published
 from .published_table import published_sections
 from .reproduction import reproduction, reproduction_sections
 from .sections import long_sections, wide_sections
-from .table import leaderboard
+from .table import RANKED_TOGETHER, leaderboard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,20 +27,46 @@ class Layout:
 
     ``make`` builds the data from records, with claims relative to the variant of the given name (by default the
     transformer), and from the data of ``long`` if it is given. ``sections`` splits the data into titled tables of text,
+    of which those of a terminal may be ``short``. Rows that share the columns ``together`` are ordered together,
     ``file`` is the file name without suffix, and ``note`` explains the table to its readers.
     """
 
     make: Callable[..., pd.DataFrame]
-    sections: Callable[[pd.DataFrame], Iterable[Section]]
+    sections: Callable[..., Iterable[Section]]
+    together: Sequence[str]
     file: str
     title: str
     note: str
+
+    def arranged(self, frame: pd.DataFrame, tasks: Sequence[str] = (), models: Sequence[str] = ()) -> pd.DataFrame:
+        """Return the rows of tasks and models in their order, within the rows that are ordered together.
+
+        Published numbers are selected by the label that a source gives the model. Raises ``UserError`` if there is none
+        of a task or model; records are selected before (``select``).
+        """
+        import pandas as pd
+
+        frame = in_task_order(frame, tasks) if tasks and "task" not in frame else frame
+        keys = {"together": frame.groupby([*self.together], sort=False, dropna=False).ngroup()}
+        kept = pd.Series(True, frame.index)
+        for column, names in (("model", models), ("task", tasks)):
+            if names and column in frame and len(frame):
+                place = frame[column].str.casefold().map({name.casefold(): at for at, name in enumerate(names)})
+                missing = [name for at, name in enumerate(names) if not (place == at).any()]
+                if missing and "source_title" in frame:
+                    similar = suggest(missing[0], set(frame[column].dropna()))
+                    raise UserError(f"--{column}s {missing[0]}: no published number of that {column}{similar}")
+                kept &= place.notna() | frame[column].isna()
+                keys = {**keys, column: place} if column == "model" else {column: place, **keys}
+        order = pd.DataFrame(keys)[kept].sort_values([*keys], kind="stable").index
+        return frame.loc[order].reset_index(drop=True)
 
 
 LAYOUTS = {
     "long": Layout(
         lambda records, against=None, board=None: leaderboard(records, against=against),
         long_sections,
+        RANKED_TOGETHER,
         "leaderboard",
         "Leaderboard",
         "Score with its 95 % confidence interval: over test examples with one seed, over seeds with five or more; "
@@ -56,10 +82,12 @@ LAYOUTS = {
     "wide": Layout(
         overview,
         wide_sections,
+        ("protocol", "section", "kind"),
         "leaderboard_wide",
         "Leaderboard, one table per protocol",
-        "One table per group of tasks on which the same variants were measured; rows are sorted by mean skill, the "
-        "score normalised so that the strongest floor is 0 and a perfect score is 1. Scores are in percent or bits "
+        "One table of systems and tasks per protocol; empty cells were not measured. Rows are sorted by the number of "
+        "tasks and by mean skill, the score normalised so that the strongest floor is 0 and a perfect score is 1. "
+        "Scores are in percent or bits "
         "per character: with one seed, or with five or more seeds, ± the wider half of their 95 % confidence "
         "interval and the number of seeds; otherwise the scores of the seeds. ° marks rows in which no seed exceeds "
         "the floor (baseline without a model). Bold: the best of at least three seeds that exceed the floor, and "
@@ -73,6 +101,7 @@ LAYOUTS = {
     "published": Layout(
         lambda records, against=None, board=None: load_published(),
         published_sections,
+        ("file", "source_title", "table"),
         "published",
         "Published numbers",
         "Numbers as printed in their sources. They were obtained under different protocols and must not be ranked "
@@ -82,6 +111,7 @@ LAYOUTS = {
     "reproduction": Layout(
         lambda records, against=None, board=None: reproduction(records),
         reproduction_sections,
+        ("task", "protocol"),
         "reproduction",
         "Reproduction of published scores",
         "Scores of the protocol small, whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902), one "

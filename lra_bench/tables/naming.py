@@ -26,44 +26,74 @@ HIDDEN = {
 """Descriptions of the rows that ``current`` leaves out."""
 
 
-def select(records: Sequence[Record], task: str | None = None, protocol: str | None = None) -> list[Record]:
-    """Return the records of one task or group of tasks and of one protocol, by default all except ``UNRANKED``.
+Names = str | Sequence[str] | None
+"""Names in an order, also as one text with commas; None and empty values mean all."""
+
+
+def names_of(names: Names) -> list[str]:
+    """Return the names. Raises ``UserError`` if they are neither a text nor texts."""
+    if not isinstance(names, str | Sequence | None) or not all(isinstance(name, str) for name in names or ()):
+        raise UserError(f"{names!r}: must be a name or a sequence of names")
+    return [name for each in names.split(",") if (name := each.strip())] if isinstance(names, str) else [*(names or ())]
+
+
+def select(
+    records: Sequence[Record], tasks: Names = None, protocol: str | None = None, models: Names = None
+) -> list[Record]:
+    """Return the records of tasks or groups of tasks, of one protocol and of models.
 
     Args:
         records: The records to select from.
-        task: The task or the group of tasks, by default all tasks.
+        tasks: The tasks and groups of tasks, by default all tasks.
         protocol: The protocol, by name (all its versions) or with its version (``small-v2``); by default all except
             ``UNRANKED``.
+        models: The names of models, by default all.
 
     Returns:
         The selected records; if the list is empty, ``explain_hidden`` states why.
 
     Raises:
-        UserError: If there are records, but none of the task, of a task of the group, or of the protocol.
+        UserError: If there are records, but none of a task, of a task of a group, of the protocol, or of a model.
     """
-    of_task = _of_task(records, task)
-    names = {
-        "task": {record.key.task for record in records},
-        "protocol": {name for record in records for name in (record.key.protocol_name, record.key.protocol)},
-    }
-    for option, wanted, found in (("task", task, of_task), ("protocol", protocol, ())):
-        known = names[option]
-        if wanted is not None and records and not found and wanted not in known:
-            raise UserError(f"--{option} {wanted}: no record of that {option}{suggest(wanted, known)}")
+    of_task = _of_tasks(records, tasks)
+    protocols = {name for record in records for name in (record.key.protocol_name, record.key.protocol)}
+    if protocol is not None and records and protocol not in protocols:
+        raise UserError(f"--protocol {protocol}: no record of that protocol{suggest(protocol, protocols)}")
     if protocol is None:
-        return [record for record in of_task if record.key.protocol_name not in UNRANKED]
-    chosen = [record for record in of_task if record.key.has_protocol(protocol)]
-    if records and not chosen:
-        raise UserError(f"--task {task} --protocol {protocol}: no record of that task and protocol")
-    return chosen
+        chosen = [record for record in of_task if record.key.protocol_name not in UNRANKED]
+    else:
+        chosen = [record for record in of_task if record.key.has_protocol(protocol)]
+    if records and protocol is not None and not chosen:
+        named = ",".join(names_of(tasks))
+        raise UserError(f"--tasks {named} --protocol {protocol}: no record of that task and protocol")
+    wanted, known = names_of(models), {record.key.model for record in chosen}
+    if chosen and (unknown := [model for model in wanted if model not in known]):
+        raise UserError(f"--models {unknown[0]}: no record of that model{suggest(unknown[0], known)}")
+    return [record for record in chosen if record.key.model in wanted] if wanted else chosen
 
 
-def explain_hidden(records: Iterable[Record], task: str | None = None, protocol: str | None = None) -> str:
+def task_order(records: Iterable[Record], tasks: Names) -> list[str]:
+    """Return the tasks of the records that are among tasks and groups of tasks, in their order.
+
+    A task of ``records`` precedes a group of the same name. Raises ``UserError`` if there is no record of one.
+    """
+    known = dict.fromkeys(record.key.task for record in records)
+    order: dict[str, None] = {}
+    for name in names_of(tasks):
+        members = known if name == ALL else [name] if name in known else expand_tasks([name])
+        found = [task for task in members if task in known]
+        if known and not found:
+            raise UserError(f"--tasks {name}: no record of that task{suggest(name, set(known))}")
+        order |= dict.fromkeys(found)
+    return list(order)
+
+
+def explain_hidden(records: Iterable[Record], tasks: Names = None, protocol: str | None = None) -> str:
     """Return which option shows the records if ``select`` excludes all of them because of ``UNRANKED``.
 
     The result is a sentence without a full stop; it is empty in all other cases.
     """
-    found = [record.key.protocol_name for record in _of_task(list(records), task)]
+    found = [record.key.protocol_name for record in _of_tasks(list(records), tasks)]
     if not found or protocol is not None or not set(found) <= set(UNRANKED):
         return ""
     protocol, several = found[0], len(found) > 1
@@ -156,15 +186,10 @@ def _version(record: Record) -> int:
     return int(record.key.unsearched_protocol.removeprefix(record.key.protocol_name).removeprefix("-v") or 1)
 
 
-def _of_task(records: Sequence[Record], task: str | None) -> list[Record]:
-    """Return the records of a task or of the tasks of a group, all records for None and ``ALL``.
-
-    A task of ``records`` precedes a group of the same name.
-    """
-    if task is None or task == ALL:
-        return list(records)
-    names = {task} if any(record.key.task == task for record in records) else set(expand_tasks([task]))
-    return [record for record in records if record.key.task in names]
+def _of_tasks(records: Sequence[Record], tasks: Names) -> list[Record]:
+    """Return the records of tasks and groups of tasks, all records without any."""
+    wanted = task_order(records, tasks)
+    return [record for record in records if record.key.task in wanted] if names_of(tasks) else list(records)
 
 
 def find_variant(
@@ -199,8 +224,8 @@ def find_variant(
             raise UserError(f"{option}={text}: matches {len(named)} variants; choose one of them: {names}")
         if not named:
             raise UserError(
-                f"{option}={text}: the record is not among the compared records; set --task and --protocol to those of "
-                f"the record (--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
+                f"{option}={text}: the record is not among the compared records; set --tasks and --protocol to those "
+                f"of the record (--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
             )
         text = named.pop()
     # A run that was interrupted or failed does not hide the finished row of a reference board.

@@ -14,10 +14,10 @@ from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
-from .averages import FIVE, PATH_X, averages
 from .badges import RETENTION, all_ended, badges
 from .column import in_order
 from .formatting import rows_of
+from .over_tasks import FIVE, PATH_X, averages
 from .runs import SECTIONS
 from .table import leaderboard, not_learned, runs, with_types
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ONE_ROW = ["section", "variant", "modified", "hardware"]
+MACHINE = ("relative_", "spread_", "profile_")
+"""Beginnings of the names of columns that depend on the machine."""
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
 
@@ -54,31 +56,92 @@ def overview(records: Iterable[Record], against: str | None = None, board: pd.Da
         for row in _track(str(name), group, frame[frame["protocol"] == name], by_seed)
     ]
     found = pd.DataFrame(rows)
-    per_task = [column.named(label) for label in task_columns(found) for column in of_each_task()]
-    single = [column.name for column in registry.WIDE if not column.repeats]
-    return with_types(found.reindex(columns=in_order(registry.WIDE, [*single, *per_task])), registry.WIDE)
+    found = found[sorted(found.columns)]  # Long Range Arena in its order, then the other tasks
+    return with_types(in_task_order(found, (*FIVE, PATH_X)), registry.WIDE)
 
 
 def task_columns(frame: pd.DataFrame) -> list[str]:
-    """Return the labels of the task columns of a wide table: Long Range Arena in its order, then the other tasks."""
-    labels = [str(name).removeprefix("score_") for name in frame.columns if str(name).startswith("score_")]
-    arena = (*FIVE, PATH_X)
-    return sorted(labels, key=lambda label: (arena.index(label) if label in arena else len(arena), label))
+    """Return the labels of the task columns of a wide table, in the order of the columns."""
+    return [str(name).removeprefix("score_") for name in frame.columns if str(name).startswith("score_")]
+
+
+def in_task_order(frame: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
+    """Return a wide table with the columns of ``tasks`` first, in their order."""
+    labels = task_columns(frame)
+    place = {task: at for at, task in enumerate(tasks)}
+    ordered = sorted(labels, key=lambda label: place.get(label.split(" ")[0], len(place)))
+    single = [column.name for column in registry.WIDE if not column.repeats]
+    per_task = [column.named(label) for label in ordered for column in of_each_task()]
+    return frame.reindex(columns=in_order(registry.WIDE, [*single, *per_task]))
+
+
+def systems(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a wide table with one row per variant, whose rows on several machines are joined.
+
+    The score of a task is that of the machine with most seeds. Columns of one machine, and averages that need all
+    tasks, are missing in joined rows. Variants of the user's and of reference boards are not joined.
+    """
+    import pandas as pd
+
+    rows = rows_of(frame)
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        names = ("protocol", "section", "kind", "modified", "variant")
+        groups.setdefault((*(row[name] for name in names), bool(row["reference"])), []).append(row)
+    joined = [_joined(members, task_columns(frame)) if len(members) > 1 else members[0] for members in groups.values()]
+    scores = [f"score_{label}" for label in task_columns(frame)]
+    for row in joined:
+        row["_scored"] = sum(row[name] is not None for name in scores)
+    order = {protocol: at for at, protocol in enumerate(dict.fromkeys(frame["protocol"]))}
+    joined.sort(
+        key=lambda row: (order[row["protocol"]], row["kind"] == "floor", *(_order(row) if row["model"] else ()))
+    )
+    return with_types(pd.DataFrame(joined).reindex(columns=frame.columns), registry.WIDE)
+
+
+def _joined(rows: Sequence[dict[str, Any]], labels: Sequence[str]) -> dict[str, Any]:
+    """Return the row of a variant from its rows by machine."""
+    found = dict.fromkeys(rows[0]) | {
+        name: rows[0][name] for name in ("protocol", "section", "kind", "variant", "model", "label", "modified")
+    }
+    for label in labels:
+        best = max(rows, key=lambda row: (row[f"score_{label}"] is not None, row[f"seeds_{label}"] or 0))
+        found |= {name: best[name] for column in of_each_task() if (name := column.named(label)) in best}
+    own = [label for label in labels if found[f"statuses_{label}"]]
+    across = {name: value for name, value in over_tasks(found, own).items() if not name.startswith(MACHINE)}
+    boards = ", ".join(sorted({row["reference"] for row in rows}))
+    return {**found, **across, "reference": boards, "hardware": "several"}
 
 
 def _track(
     protocol: str, board: pd.DataFrame, frame: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one protocol."""
-    board = board.assign(label=task_labels(board))
-    board["skill"] = board["skill"].mask(not_learned(board, ["label"]))
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows_of(board):
-        groups.setdefault(tuple(row[name] for name in ONE_ROW), []).append(row)
-    measured = [{"protocol": protocol, "kind": "measured", **_measured(group, by_seed)} for group in groups.values()]
+    import pandas as pd
+
+    entries = board.assign(column=task_labels(board))
+    entries["skill"] = entries["skill"].mask(not_learned(entries, ["column"]))
+    rows = rows_of(entries)
+    entries["status"] = pd.Series([badges(row) for row in rows], entries.index, dtype=object)
+    entries["parameters"] = entries["parameters_body_active"]
+    entries[f"retention_{RETENTION}"] = [_retention(row) for row in rows]
+    names = [column.name.removesuffix("_<task>") for column in of_each_task()]
+    cells = entries.drop_duplicates([*ONE_ROW, "column"], keep="last").pivot(
+        index=ONE_ROW, columns="column", values=names
+    )
+    cells.columns = ["_".join(pair) for pair in cells.columns]
+    first = entries.drop_duplicates(ONE_ROW)[[*ONE_ROW, "model", "label", "reference"]]
+    members: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows_of(entries):
+        members.setdefault(tuple(row[name] for name in ONE_ROW), []).append(row)
+    measured = []
+    for row in rows_of(first.merge(cells.reset_index(), on=ONE_ROW)):
+        own = members[tuple(row[name] for name in ONE_ROW)]
+        row |= {"protocol": protocol, "kind": "measured", "_scored": sum(each["score"] is not None for each in own)}
+        measured.append(row | _averages(own, by_seed) | over_tasks(row, [each["column"] for each in own]))
     yield from sorted(measured, key=_order)
-    board = board[board["section"] == "ranked"]
-    yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
+    ranked = entries[entries["section"] == "ranked"]
+    yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, ranked))
 
 
 def of_each_task() -> list[Column]:
@@ -102,28 +165,6 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     scored = row.pop("_scored")
     skill = -row["mean_skill"] if row["mean_skill"] is not None else math.inf
     return SECTIONS.index(row["section"]), -scored, skill, row["variant"], row["hardware"]
-
-
-def _measured(rows: Sequence[dict[str, Any]], by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]) -> dict[str, Any]:
-    """Return the row of one variant on one hardware from its rows by task."""
-    first = rows[0]
-    row: dict[str, Any] = {
-        name: first[name] for name in ("section", "variant", "model", "modified", "hardware", "reference")
-    }
-    for entry in rows:
-        values = {
-            **entry,
-            "status": ", ".join(badges(entry)),
-            "parameters": entry["parameters_body_active"],
-            f"retention_{RETENTION}": _retention(entry),
-        }
-        row |= {column.named(entry["label"]): values[column.name.removesuffix("_<task>")] for column in of_each_task()}
-    return {
-        **row,
-        **_averages(rows, by_seed),
-        **over_tasks(row, [entry["label"] for entry in rows]),
-        "_scored": sum(entry["score"] is not None for entry in rows),
-    }
 
 
 def over_tasks(row: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
@@ -201,11 +242,11 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
     [rules] = registry.pick(registry.long(), ["floor_<floor>"])
     names = [name for name in frame.columns if rules.part_of(str(name)) is not None]
     unchanged = frame[frame["modified"] == ""]
-    labels = board.drop_duplicates("label")
+    columns = board.drop_duplicates("column")
     for name in names:
         row: dict[str, Any] = {}
         for label, task, version, missing in zip(
-            labels["label"], labels["task"], labels["task_version"], labels["data_lacks"], strict=True
+            *(columns[name] for name in ("column", "task", "task_version", "data_lacks")), strict=True
         ):
             runs_of = unchanged[
                 (unchanged["task"] == task)
@@ -219,4 +260,4 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
         if row:
             readable = str(name).removeprefix("floor_").replace("_", " ")
             scores = {key.removeprefix("score_"): value for key, value in row.items() if key.startswith("score_")}
-            yield {"kind": "floor", "variant": readable, **row, **averages(scores)}
+            yield {"kind": "floor", "variant": readable, "label": readable, **row, **averages(scores)}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
 
-from .averages import PATH_X, averages
+from .over_tasks import PATH_X, averages
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
         printed = {f"printed_{name}": 100 * valid.get(name, math.nan) for name in percent}
         misprint = has_flag(group[group["task"].isin(AVERAGES)], "misprint").any()
         found.append({**dict(zip(ONE_ROW, key, strict=True)), **percent, **printed, "misprint": bool(misprint)})
-    return pd.DataFrame(found)
+    return pd.DataFrame(found, columns=None if found else ONE_ROW)
 
 
 def has_flag(frame: pd.DataFrame, flag: str) -> pd.Series:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .averages import FIVE, PATH_X
 from .formatting import Section, without_empty
+from .over_tasks import FIVE, PATH_X
 from .published import AVERAGES, FLAGS, ONE_ROW, cite, recomputed_averages
 
 if TYPE_CHECKING:
@@ -27,18 +27,22 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
     """
     scores = frame[frame["metric"].isin(METRICS)]
     means = recomputed_averages(scores).set_index(ONE_ROW)
+    # Rows that are sorted by task have the order that the user chose.
+    known = list(dict.fromkeys(scores["task"]))
+    chosen = scores["task"].map(known.index).is_monotonic_increasing
+    tasks = [task for task in (known if chosen else TASKS) if task in TASKS]
     for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):
         first = group.iloc[0]
         # Quoted sources are listed in each row; the heading contains the source only.
         heading = f"{title} · {cite({**first.to_dict(), 'quotes': ''})}"
         decimals = max(len(f"{value:g}".partition(".")[2]) for value in group["value"].dropna())
         rows = [
-            _row(str(model), numbers, decimals, means, (file, title, table, model))
+            _row(str(model), numbers, decimals, means, (file, title, table, model), tasks)
             for model, numbers in group.groupby("model", sort=False)
         ]
         cells = without_empty(rows, ("model",))
         left = frozenset(("model", "flags"))
-        yield Section(heading, cells, remark=_legend(rows), first_cost="flags", left=left)
+        yield Section(heading, cells, remark=_legend(rows), left=left)
 
 
 def _legend(rows: Sequence[Mapping[str, str]]) -> str:
@@ -49,7 +53,14 @@ def _legend(rows: Sequence[Mapping[str, str]]) -> str:
     )
 
 
-def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, key: tuple[Any, ...]) -> dict[str, str]:
+def _row(
+    model: str,
+    numbers: pd.DataFrame,
+    decimals: int,
+    means: pd.DataFrame,
+    key: tuple[Any, ...],
+    tasks: Sequence[str],
+) -> dict[str, str]:
     entries = numbers.to_dict("records")
     by_task = {entry["task"]: entry for entry in entries}
     average = means.loc[key] if key in means.index else {}
@@ -57,7 +68,7 @@ def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, 
     printed = [entry for entry in entries if entry["task"] in AVERAGES]
     return {
         "model": model,
-        **{task: _number(by_task[task], decimals) if task in by_task else "" for task in TASKS},
+        **{task: _number(by_task[task], decimals) if task in by_task else "" for task in tasks},
         **{name: _mean(average, name) for name in ("avg5", "avg6_fail50")},
         "printed average": ", ".join(_printed(entry, decimals) for entry in printed),
         "flags": ", ".join(sorted(flags, key=list(FLAGS).index)),

@@ -79,4 +79,4 @@ def reproduction_sections(frame: pd.DataFrame) -> Iterator[Section]:
             }
             for row in rows_of(group)
         ]
-        yield Section(f"{task} · {group.iloc[0]['protocol']}", pd.DataFrame(rows), first_cost="hardware")
+        yield Section(f"{task} · {group.iloc[0]['protocol']}", pd.DataFrame(rows))

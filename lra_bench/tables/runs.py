@@ -46,6 +46,12 @@ class Run:
         return {**test, "low": low, "high": high}
 
     @cached_property
+    def label(self) -> str:
+        """Name of the variant with the label of the model instead of its name."""
+        model = self.record.key.model
+        return f"{self.record.variant['label'] or model}{self.record.variant_name.removeprefix(model)}"
+
+    @cached_property
     def floor(self) -> tuple[str | None, float | None]:
         """Name and score of the strongest floor."""
         return self.record.best_floor() or (None, None)

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.build import suggest
-from lra_bench.config.task_groups import board_of
 from lra_bench.contracts import UserError
 from lra_bench.measurement import Column
 from lra_bench.records.schema import Record
 
 from . import columns as registry
-from .averages import FIVE
 from .column import Context, Row, shown
-from .formatting import AT_FLOOR, OWN, Section, at_length, difference, readable, rows_of, score, without_empty
-from .overview import of_each_task, over_tasks, task_columns
+from .formatting import (
+    AT_FLOOR,
+    OWN,
+    Section,
+    at_length,
+    difference,
+    readable,
+    rows_of,
+    score,
+    short_labels,
+    without_empty,
+)
+from .over_tasks import mean
+from .overview import task_columns
 from .table import RANKED_TOGETHER
 
 if TYPE_CHECKING:
@@ -58,75 +67,48 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
         title += f" · {remark}" if (remark := floor_remark(rows)) else ""
         # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
-        if short and any(row["reference"] for row in rows):
-            rows = [
-                {**row, "variant": row["variant"] if row["reference"] else f"{OWN}{row['variant']}"} for row in rows
-            ]
+        if short:
+            rows = [{**row, "variant": named_row(row, rows)} for row in rows]
         found = _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
         yield replace(found, optional=short)
 
 
-def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield tables from the data of the layout ``wide``: variants, then floors.
+def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]:
+    """Yield one table of systems and tasks per protocol from the data of the layout ``wide``: variants, then floors.
 
-    There is one table per protocol and group of tasks on which the same variants were measured.
+    Empty cells were not measured. Cells of a short table contain the score only, and rows of modified protocols are in
+    tables of their own.
     """
     for (protocol, section), group in frame.groupby(["protocol", "section"], sort=False):
-        everything = rows_of(group)
-        for labels in task_groups(everything, task_columns(frame)):
-            rows = rows_with(everything, labels)
-            context, parts = wide_context(rows, labels)
-            columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
-            title = f"{protocol}{SECTION_TITLES[section]}"
-            found = _section(title, columns, rows, [context] * len(rows), parts, ("variant", *labels), "")
-            costs = ("relative", "time", "skill kept")
-            first_cost = next((str(name) for name in found.table.columns if str(name).startswith(costs)), "parameters")
-            yield replace(found, first_cost=first_cost)
+        rows = rows_of(group)
+        context, parts = wide_context(rows, task_columns(frame))
+        columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
+        title = f"{protocol}{SECTION_TITLES[section]}"
+        if short:
+            title += " · accuracy in %" + _bits(parts["<task>"])
+            rows = [{**row, "variant": named_row(row, rows)} for row in rows if row["kind"] == "measured"]
+            rows += [_strongest_floor(rows, parts["<task>"])] if section == "ranked" else []
+            columns = [column for column in columns if column.name != "reference"]
+        found = _section(title, columns, rows, [context] * len(rows), parts, ("variant",), "", short)
+        yield replace(found, optional=short)
 
 
-def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
-    """Group the labels of tasks on which the same variants were measured, in the order of the labels.
-
-    Tasks of a group with a board of its own (``board_of``) are not grouped with others. Only measured rows of an
-    unmodified protocol count, unless there is none.
-    """
-    measured = [row for row in rows if row["kind"] == "measured"]
-    measured = [row for row in measured if row["section"] == "ranked"] or measured or list(rows)
-    groups: dict[tuple[str, frozenset[str]], list[str]] = {}
-    for label in labels:
-        known = (
-            f"{row['variant']} {row['modified']}"
-            for row in measured
-            if row[f"score_{label}"] is not None or row[f"status_{label}"]
-        )
-        if own := frozenset(known):
-            groups.setdefault((board_of(label.split()[0]), own), []).append(label)
-    return list(groups.values())
+def _strongest_floor(rows: Sequence[Row], tasks: Iterable[str]) -> dict[str, Any]:
+    """Return the row of the strongest floor of each task, as shown next to ``rows``."""
+    floors = {f"score_{task}": mean({str(at): row[f"floor_{task}"] for at, row in enumerate(rows)}) for task in tasks}
+    return {**dict.fromkeys(rows[0]), "variant": "strongest floor", "kind": "measured", **floors}
 
 
-def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    """Return the rows that have a score or status on a task of ``labels``, with values of these tasks only.
+def _bits(tasks: Mapping[str, Context]) -> str:
+    """Return the tasks that are not scored by accuracy, as the end of a title."""
+    names = [name for task, name in short_labels(tasks).items() if tasks[task].metric == "bits_per_character"]
+    return f", {', '.join(names)} in bits per character" if names else ""
 
-    Measured rows are sorted by the number of scores and the mean skill on these tasks. ``avg5`` and ``avg6_fail50`` are
-    kept only if all of their tasks are among ``labels``.
-    """
-    every = [name.removeprefix("score_") for name in (rows[0] if rows else ()) if name.startswith("score_")]
-    left_out = {column.named(label) for label in every if label not in labels for column in of_each_task()}
-    incomplete = [name for name in (rows[0] if rows else ()) if name.startswith("avg") and not set(FIVE) <= set(labels)]
-    chosen = []
-    for row in rows:
-        known = [label for label in labels if row[f"score_{label}"] is not None or row[f"status_{label}"]]
-        if not known:
-            continue
-        own = {name: value for name, value in row.items() if name not in left_out} | dict.fromkeys(incomplete)
-        chosen.append(own | over_tasks(row, known))
 
-    def order(row: Row) -> tuple[float, ...]:
-        scored = sum(row[f"score_{label}"] is not None for label in labels)
-        return -scored, math.inf if row["mean_skill"] is None else -row["mean_skill"]
-
-    measured = sorted((row for row in chosen if row["kind"] == "measured"), key=order)
-    return [*measured, *(row for row in chosen if row["kind"] != "measured")]
+def named_row(row: Row, rows: Sequence[Row]) -> str:
+    """Return the name of a row, with ``OWN`` if it is the user's and others are of reference boards."""
+    own = row["model"] is not None and not row["reference"] and any(each["reference"] for each in rows)
+    return f"{OWN if own else ''}{row['variant']}"
 
 
 def long_context(rows: Sequence[Row], units: bool = True) -> tuple[Context, Parts]:
@@ -268,15 +250,20 @@ def _section(
     parts: Parts,
     always: Sequence[str],
     remark: str,
+    short: bool = False,
 ) -> Section:
-    """Return the rows as strings under their headings, without empty columns except those in ``always``."""
+    """Return the rows as strings under their headings, without empty columns except those in ``always``.
+
+    Scores of tasks are ``short`` if they are without intervals and seeds.
+    """
+    names = short_labels(parts.get("<task>", ())) if short else {}
     texts: list[dict[str, str]] = []
     best, at_floor, left = set(), set(), set()
     for place, (row, context) in enumerate(zip(rows, contexts, strict=True)):
         texts.append({})
         for column in shown(columns, context, parts):
-            cell, heading = column.cell(row), column.heading
-            texts[-1][heading] = column.text(row)
+            cell, heading = column.cell(row), names.get(column.context.part, column.heading)
+            texts[-1][heading] = cell.brief() if short and column.column.repeats else column.text(row)
             if column.display.left:
                 left.add(heading)
             if cell.best:

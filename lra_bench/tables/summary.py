@@ -61,7 +61,7 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
     counts = ", ".join(f"{name} ({count} row{'s' * (count > 1)})" for name, count in others.items())
     notes = [
         f"{OWN} your rows ({AT_FLOOR}: at or below the floor). {signs}" if mixed else signs,
-        "One task with intervals and comparisons: lra-bench leaderboard --task TASK",
+        "One task with intervals and comparisons: lra-bench leaderboard --tasks TASK",
         f"Other protocols: {counts}; --protocol NAME shows one." if counts else "",
         hidden,
     ]
@@ -122,5 +122,5 @@ def _entry(row: Row) -> str:
     name = name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 1]}…"
     cell = score_of_seeds(row, Context(metric=row["metric"]))
     few = f"({row['seeds']})" if row["seeds"] < MIN_SEEDS and cell else ""
-    text = " ".join(filter(None, (cell.text or row["statuses"], few, AT_FLOOR if cell.at_floor else "")))
+    text = " ".join(filter(None, (cell.text or str(row["statuses"]), few, AT_FLOOR if cell.at_floor else "")))
     return f"{name} {text}".replace(" ", SPACE)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +9,6 @@ from lra_bench.measurement import Column
 from lra_bench.progress import bar
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
-from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
 from . import columns as registry
 from .claims import REFERENCE, Place, Ranking, place_name, rankings
@@ -20,6 +16,7 @@ from .column import find_column, in_order, values
 from .formatting import rows_of
 from .naming import find_variant, unique_names
 from .runs import SECTIONS, runs_of
+from .seeds import Rule, over_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +62,12 @@ def without_claims(records: Sequence[Record]) -> pd.DataFrame:
     """Return the rows of ``leaderboard`` without the comparisons, which take most of the time."""
     rows, names = variants(runs(records)), unique_names(records)
     keys = zip(*(rows[name] for name in ("task", "protocol", "hardware", "model", "hash", "variant")), strict=True)
-    return rows.assign(best=False, variant=[names.get((*key,), variant) for *key, variant in keys])
+    unique = [names.get((*key,), variant) for *key, variant in keys]
+    labels = [
+        label.removesuffix(variant.removeprefix(model)) + name.removeprefix(model)
+        for label, variant, model, name in zip(rows["label"], rows["variant"], rows["model"], unique, strict=True)
+    ]
+    return rows.assign(best=False, variant=unique, label=labels)
 
 
 def _reference_name(records: Sequence[Record], against: str | None) -> str:
@@ -89,12 +91,14 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
 
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.long() if not column.repeats])
-    frame = frame.sort_values([*ONE_ROW, "seed"])  # makes sums independent of the order of the records
     known = {str(name): find_column(registry.long(), str(name)) for name in frame}
-    seeds = {name: column.seeds for name, column in known.items() if column and column.seeds}
-    data = {str(name): frame[name].tolist() for name in frame}
-    places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
-    rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
+    rules: dict[str, Rule] = {name: column.seeds for name, column in known.items() if column}
+    own = frame[[*rules, "seed", "status", "examples"]]
+    rows = over_seeds(own, ONE_ROW, {**rules, "examples": "first"}).drop(columns="status")
+    rows["interval"] = [
+        f"{int(examples):,} examples" if unit == "examples" else f"{len(scores)} seeds" if unit else None
+        for unit, scores, examples in zip(rows["interval"], rows["seed_scores"], rows.pop("examples"), strict=True)
+    ]
     rows = with_types(rows, registry.long())
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
@@ -125,6 +129,8 @@ def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
 
 def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
     """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
+    import pandas as pd
+
     if rows.empty:
         return rows
     claims = []
@@ -132,8 +138,8 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
         for row in rows_of(rows):
             claims.append(_claims(row, found.get(place_name(row)), reference))
             advance(1, row["task"])
-    added = {name: [claim[name] for claim in claims] for name in claims[0]}
-    return with_types(rows.assign(**added), registry.long())
+    added = pd.DataFrame(claims, rows.index)
+    return with_types(pd.concat([rows.drop(columns="best"), added], axis=1), registry.long())
 
 
 def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
@@ -172,53 +178,6 @@ def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
     return rows.astype(types).copy()  # without the copy, pandas warns that the frame is fragmented
 
 
-def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:
-    """Return the row of one variant from its seeds, which are at the indices ``places`` of each column in ``data``."""
-    statuses = [data["status"][place] for place in places]
-    done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
-    row = {name: _combine(rule, [data[name][place] for place in done or places]) for name, rule in seeds.items()}
-    scored = [place for place in done if _is_known(data["score"][place])]
-    counts = Counter(statuses)
-    return {
-        **row,
-        "seeds": len(done),
-        "statuses": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
-        "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := data["reason"][place]))),
-        **_scores(data, scored, row),
-    }
-
-
-def _combine(rule: str, values: Sequence[Any]) -> Any:
-    """Combine the values of all seeds as ``Column.seeds`` specifies, None if no value is known."""
-    known = [value for value in values if _is_known(value)]
-    if not known or (rule.endswith("of all") and len(known) < len(values)):
-        return None
-    if rule == "median of all":
-        return statistics.median(known)
-    if rule == "sum of all":
-        return sum(known)
-    if rule == "largest":
-        return max(known)
-    return math.fsum(known) / len(known) if rule == "mean" else known[0]
-
-
-def _scores(data: Mapping[str, list[Any]], scored: Sequence[int], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of the score from the seeds at the indices ``scored``."""
-    names = ("score", "low", "high", "learned", "two_levels", "clears_floor")
-    if not scored:
-        return {**dict.fromkeys(names), "two_levels": False, "seed_scores": "", "interval": None}
-    seeds = [
-        SeedScore(*(_known(data[name][place]) for name in ("score", "low", "high", "clears_floor"))) for place in scored
-    ]
-    summary = summarise_seeds(seeds, row["metric"] != "bits_per_character", row["floor"])
-    unit = f"{int(data['examples'][scored[0]]):,} examples" if len(scored) == 1 else f"{len(scored)} seeds"
-    return {
-        **{name: getattr(summary, name) for name in names},
-        "seed_scores": " ".join(f"{seed.score:.6g}" for seed in seeds),
-        "interval": unit,
-    }
-
-
 def _comparable(rows: pd.DataFrame) -> list[bool | None]:
     reference = rows[(rows["variant"] == REFERENCE) & (rows["section"] == "ranked")]
     bodies = reference.dropna(subset=["parameters_body_active"]).groupby(["task", "task_version", "protocol"])
@@ -250,12 +209,3 @@ def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
     """Return ranks from 1 by increasing ``value`` within groups, missing if the value is."""
     keys = [rows[name] for name in within]
     return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
-
-
-def _known(value: Any) -> Any:
-    return value if _is_known(value) else None
-
-
-def _is_known(value: Any) -> bool:
-    """Return whether a value is neither None nor NaN."""
-    return value is not None and value == value

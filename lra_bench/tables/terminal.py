@@ -9,7 +9,7 @@ from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from .formatting import Section, parts
+from .formatting import Section
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,9 +24,8 @@ WIDEST_NAME = 30
 def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
     """Return the sections as text of at most ``width`` characters per line.
 
-    A table that is too wide is split into groups of columns, scores before costs, or loses its last columns if it is
-    ``optional``; then ``note`` follows the headings of those columns. Below ``NARROW`` characters each row is printed
-    as a list.
+    A table that is too wide is split into groups of columns, or loses its last columns if it is ``optional``; then
+    ``note`` follows the headings of those columns. Below ``NARROW`` characters each row is printed as a list.
     """
     from rich.console import Console
     from rich.text import Text
@@ -45,10 +44,11 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
         if width < NARROW:
             _print_list(console, section)
         else:
-            first, *others = parts(section, widths, width)
-            _print_table(console, section, section.title, first)
-            for part in others:
-                _print_table(console, section, f"{section.title}, continued", part)
+            for place, columns in enumerate(_groups(section, widths, width)):
+                rows = section.table[columns]
+                known = (rows.drop(columns=columns[0]) != "").any(axis=1) if place else slice(None)
+                title = f"{section.title}{', continued' if place else ''}"
+                _print_table(console, section, title, rows.loc[known])
         if section.remark:
             console.print(Text(f"{section.remark}\n"))
     if note and (never := [name for name in left_out if name not in printed]):
@@ -65,6 +65,18 @@ def _width(section: Section, name: str) -> int:
     if section.optional and name in section.heads:
         cells = min(cells, WIDEST_NAME)
     return max(max(map(len, name.split(" "))), cells) + 2
+
+
+def _groups(section: Section, widths: Mapping[str, int], width: int) -> list[list[str]]:
+    """Return groups of columns that fit; from the second on they begin with the column of row names."""
+    names = [str(name) for name in section.table.columns]
+    head = next((name for name in section.heads if name in names), names[0])
+    groups: list[list[str]] = [[]]
+    for name in names:
+        if len(groups[-1]) > 1 and sum(widths[each] for each in (*groups[-1], name)) >= width:
+            groups.append([head])
+        groups[-1].append(name)
+    return groups
 
 
 def _fitting(widths: Mapping[str, int], width: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -173,8 +174,8 @@ def test_extrapolation_shows_means_with_intervals() -> None:
     at2 = [record.extrapolation["points"][2] for record in records() if record.key.model == "local"]
     assert local.loc[2.0, "score"] == pytest.approx(np.mean([point["score"] for point in at2]))
     assert (local.loc[2.0, "interval"], local.loc[2.0, "seeds"]) == ("each", 3)
-    scores = [float(score) for score in local.loc[2.0, "seed_scores"].split()]
-    assert scores == pytest.approx([point["score"] for point in at2], rel=1e-5) and pd.isna(local.loc[2.0, "low"])
+    scores = local.loc[2.0, "seed_scores"]
+    assert [*scores] == pytest.approx([point["score"] for point in at2]) and pd.isna(local.loc[2.0, "low"])
     alone = data[data["variant"] == "transformer"].set_index("ratio").loc[4.0]
     point = make_record("transformer").extrapolation["points"][3]
     assert (alone["low"], alone["score"], alone["high"]) == (point["low"], point["score"], point["high"])
@@ -674,6 +675,14 @@ def test_invalid_arguments_raise_user_errors(tmp_path: Path) -> None:
         draw("rank", records(), tmp_path)
     with pytest.raises(UserError, match=r"--width three: .*one, two"):
         draw("ranks", records(), tmp_path, width="three")
+    with pytest.raises(UserError, match=r"--font times: .*sans-serif, serif"):
+        draw("ranks", records(), tmp_path, font="times")
+
+
+def test_the_font_of_all_text_can_be_serif(tmp_path: Path) -> None:
+    for font, name in (("serif", b"DejaVuSerif"), ("sans-serif", b"DejaVuSans")):
+        pdf = draw("heat_map", records(), tmp_path / font, font=font)[0].read_bytes()
+        assert set(re.findall(rb"/BaseFont /(?:\w+[+])?(\w+)", pdf)) == {name}
 
 
 @pytest.mark.one_in(5)

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from lra_bench.config.listing import options
-from lra_bench.figures import heat_map, palette, ranks, style, variants
+from lra_bench.figures import heat_map, palette, ranks, style
 from lra_bench.figures.curves import FAINT
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
 from lra_bench.tables.claims import key_of, rankings, tie_letters
+from lra_bench.tables.seeds import over_seeds
 from lra_bench.tables.table import leaderboard
-from tests.support.record_factory import make_record
 from tests.tables.test_claims import simulated
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -115,6 +115,8 @@ def test_ties_are_those_of_the_claims(tmp_path: Path) -> None:
             common = set(own) & set(letters.get(key_of(other), ""))
             assert bool(common) == bool(set(shown[record.key.model]) & set(shown[other.key.model]))
     assert set("".join(shown.values()))
+    tags = [text.get_text() for page in sheet.pages for ax in page.axes for text in ax.texts if text.get_gid() == "tie"]
+    assert tags == [letters for letters in sheet.data["ties"] if letters]
 
 
 @pytest.mark.slow
@@ -127,22 +129,6 @@ def test_bold_scores_of_the_heat_map_are_those_of_the_table(tmp_path: Path) -> N
         assert set(data.loc[data["best"] == True, "variant"]) == expected  # noqa: E712
 
 
-def test_a_custom_rule_for_ties() -> None:
-    made = [make_record(model, task) for model in ("local", "performer", "linear") for task in ("text", "image")]
-    received: list[list[str]] = []
-
-    def ties(rows: pd.DataFrame) -> list[list[str]]:
-        received.append(list(rows["label"]))
-        assert rows["score"].is_monotonic_decreasing and rows["rank"].isna().all()  # one seed
-        return [list(rows["label"][:2]), list(rows["label"][1:])]
-
-    [sheet] = ranks.draw(ranks.table(made), style.PAGE_INCHES, ties=ties)
-    assert len(received) == 2 and received[1] == ["Local", "Performer", "Linear"]
-    assert list(sheet.data["ties"])[:3] == ["a", "ab", "b"]
-    tags = [text.get_text() for page in sheet.pages for ax in page.axes for text in ax.texts if text.get_gid() == "tie"]
-    assert tags == ["a", "ab", "b"] * 2
-
-
 def test_columns_of_several_seeds_are_combined_as_declared() -> None:
     points = pd.DataFrame(
         {
@@ -151,10 +137,10 @@ def test_columns_of_several_seeds_are_combined_as_declared() -> None:
             "floor_name": ["a", "a", "b"], "status": "ok", "failure": [None, "x", "y"],
         }
     )  # fmt: skip
-    [row] = variants.over_seeds(points, ["model"], first=["failure"]).to_dict("records")
+    [row] = over_seeds(points, ["model"], {"failure": "first"}).to_dict("records")
     assert (row["score"], row["speed"], row["floor"]) == pytest.approx((0.5, 30.0, 0.2))
     assert pd.isna(row["floor_name"]) and (row["status"], row["failure"], row["seeds"]) == ("ok", "x", 3)
-    assert (row["interval"], row["seed_scores"]) == ("each", "0.4 0.5 0.6") and math.isnan(row["low"])
+    assert (row["interval"], row["seed_scores"]) == ("each", (0.4, 0.5, 0.6)) and math.isnan(row["low"])
 
 
 @pytest.mark.slow

@@ -127,9 +127,12 @@ def test_models_select_and_order_the_rows(tmp_path: Path) -> None:
     assert set(drawn["model"]) == set(chosen)
     data = figures.tabulate("heat_map", study())
     for order in (["local", "performer", "transformer"], ["transformer", "local", "performer"]):
-        [sheet] = figures.figure("heat_map").draw(data.assign(model_order=data["model"].map(order.index)), 7.0)
+        tasks = sorted(set(data["task"]), reverse=True)
+        [sheet] = figures.figure("heat_map").draw(figures.ordered(data, order, tasks), 7.0)
         [page] = sheet.pages
         assert [tick.get_text().lower() for tick in page.axes[0].get_yticklabels()] == order
+        headings = [tick.get_text().partition("\n")[0] for tick in page.axes[0].get_xticklabels()]
+        assert headings == [task.replace("_", " ") for task in tasks]
     with pytest.raises(UserError, match="--models perfomer: no record of that model; did you mean performer"):
         list(stored.draw_stored("ranks", folder.results, "none", models=["perfomer"]))
 

@@ -16,13 +16,14 @@ import pytest
 from lra_bench.cli import main
 from lra_bench.contracts import UserError
 from lra_bench.figures.palette import FAMILIES, look
+from lra_bench.measurement import Limit
 from lra_bench.page import charts, facts
 from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
 from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.tables import export
-from lra_bench.tables.badges import badge, badges_by_task
+from lra_bench.tables.badges import Badges, badges, badges_of_all
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.published import FLAGS
 from lra_bench.tables.published_table import MARKS
@@ -351,14 +352,18 @@ def test_an_unwritable_folder_raises_a_user_error(tmp_path: Path) -> None:
 
 
 def test_badges_have_explanations() -> None:
-    assert badge("diverged 1/3").help.startswith("1 of 3 seeds: the loss")
-    assert badge("oom 2/2").tone == "ended" and "too little memory" in badge("oom 2/2").help
-    assert badge("oom@8k").help == "the step benchmark failed at 8k tokens (out of memory)"
-    assert badge("no 4x").help == "no score at 4 times the training length"
-    assert badge("not restricted at 64").help.startswith("the mechanism restricts no row of at most 64 tokens")
-    assert badge("interrupted").tone == "open"
-    merged = badges_by_task({"listops": "oom@8k, no 4x", "text": "oom@8k", "image": ""})
-    assert [each.text for each in merged] == ["oom@8k", "no 4x"]
+    limits = {"train_limit": Limit("out_of_memory", 8192), "inference_limit": None, "unrestricted_at": 64}
+    ended = badges({"statuses": {"ok": 1, "diverged": 1, "out_of_memory": 1}, **limits, "status_4x": "timeout"})
+    assert str(ended) == "diverged 1/3, oom 1/3, oom@8k, no 4x, not restricted at 64"
+    assert ended[0].help.startswith("1 of 3 seeds: the loss")
+    assert ended[1].tone == "ended" and "too little memory" in ended[1].help
+    assert ended[2].help == "the step benchmark failed at 8k tokens (out of memory)"
+    assert ended[3].help == "no score at 4 times the training length"
+    assert ended[4].help.startswith("the mechanism restricts no row of at most 64 tokens")
+    alone = {"statuses": {"interrupted": 1}, "train_limit": None, "inference_limit": None}
+    assert badges(alone)[0].tone == "open"
+    merged = badges_of_all({"listops": Badges(ended[2:4]), "text": Badges(ended[2:3]), "image": None})
+    assert str(merged) == "oom@8k (listops, text), no 4x (listops)"
     assert merged[0].help.endswith(": listops, text")
 
 

@@ -258,7 +258,11 @@ def test_a_budget_changes_the_answer_and_hides_rows(visit: Any, board: str) -> N
     assert "outside the budget" not in found["yours"]
     assert names(page) == ["luna", "linear", "mine", "fnet"]
     page.get_by_role("textbox", name="Training TFLOP").fill("0.2k")
-    assert page.locator("#answer .remark").inner_text().startswith("No system within the budget exceeds the floor")
+    assert (
+        page.locator("#answer .remark")
+        .inner_text()
+        .startswith("No system within the budget is shown to exceed the floor")
+    )
     assert "3 systems without training TFLOP" not in page.locator("#answer").inner_text()
     page.get_by_role("textbox", name="State").fill("ten")
     assert page.get_by_role("textbox", name="State").get_attribute("aria-invalid") == "true"
@@ -284,7 +288,7 @@ def test_fewer_than_three_seeds_show_nothing(browser: Any, tmp_path: Path) -> No
     few = answer("few", [*rows("local", 0.9, 2), *rows("performer", 0.8, 1), *rows("fnet", 0.1, 1)])
     assert "No claim yet: fewer than 3 seeds" in few and "by name: Local, Performer." in few and "best" not in few
     none = answer("none", rows("fnet", 0.01, 3))
-    assert "No system exceeds the floor in every seed." in none and "best" not in none
+    assert "No system is shown to exceed the floor in every seed." in none and "best" not in none
     two = answer("two", [*rows("local", 0.9, 3), *rows("fnet", 0.1, 3)])
     assert "best score" in two and "No other system has 3 seeds above the floor." in two
 

@@ -72,7 +72,7 @@ def test_sample_rows_of_listops_are_those_of_the_boards() -> None:
     assert len(rows) == 2
     for rank, variant, scores, verdict in rows:
         row = ranked.loc[variant]
-        own = [f"{100 * float(score):.1f}" for score in row["seed_scores"].split()]
+        own = [f"{100 * score:.1f}" for score in row["seed_scores"]]
         assert (int(rank), scores) == (row["rank"], f"{100 * row['score']:.1f} ({', '.join(own)})")
         assert verdict.split(", ")[-1] == row["verdict"]
         if ", " in verdict:

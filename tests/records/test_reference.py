@@ -160,7 +160,7 @@ def test_rows_are_separate_per_source(user_and_board):
 
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize("layout", ["long", "wide"])
-@pytest.mark.parametrize("format", ["terminal", "markdown", "latex"])
+@pytest.mark.parametrize("format", ["terminal", "markdown"])
 def test_tables_mark_records_of_boards(user_and_board, layout, format):
     own, others, _ = user_and_board
     text = export.render(LAYOUTS[layout].make([*own, *others]), format, 200, layout)

@@ -378,9 +378,9 @@ def test_unknown_and_ambiguous_names_raise_an_error(a: str, b: str, message: str
 def test_select_filters_by_task_and_protocol() -> None:
     records = [make_record("local", protocol="small"), make_record("local", "text", protocol="quick")]
     assert [r.key.task for r in select(records, "text")] == ["text"] and select([], "text") == []
-    with pytest.raises(UserError, match=r"--task listop: .*did you mean listops"):
+    with pytest.raises(UserError, match=r"--tasks listop: .*did you mean listops"):
         select(records, "listop")
-    with pytest.raises(UserError, match="--task text --protocol small: no record"):
+    with pytest.raises(UserError, match="--tasks text --protocol small: no record"):
         select(records, "text", "small")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from lra_bench.records.schema import Record
 from lra_bench.tables import export
-from lra_bench.tables.overview import overview, task_columns
+from lra_bench.tables.overview import overview, systems, task_columns
 from lra_bench.tables.published import load_published
 from lra_bench.tables.sections import wide_sections
 from tests.support.record_factory import make_record
@@ -49,26 +51,42 @@ def test_the_best_score_of_each_task_is_bold_in_any_row() -> None:
     assert row(below, "linear")["best_listops"] == False  # noqa: E712
 
 
-def test_tasks_that_were_measured_with_other_systems_have_their_own_table() -> None:
+def test_all_systems_and_tasks_are_in_one_table_with_empty_cells() -> None:
     records = [make_record(model, task) for model in ("transformer", "local") for task in ("listops", "text", "recall")]
     records += [make_record("linear", "recall", accuracy=0.9), make_record("linear", "enwik8", status="failed")]
-    tables = [section.table for section in wide_sections(overview(records))]
-    measured = [[name for name in table["variant"] if "(floor)" not in name] for table in tables]
-    tasks = {"listops", "text", "recall", "enwik8"}
-    assert [tasks & set(table.columns) for table in tables] == [{"listops", "text"}, {"enwik8"}, {"recall"}]
-    assert measured == [["transformer", "local"], ["linear"], ["linear", "transformer", "local"]]
+    [table] = [section.table.set_index("variant") for section in wide_sections(overview(records))]
+    measured = [name for name in table.index if "(floor)" not in name]
+    assert {"listops", "text", "recall", "enwik8"} <= set(table.columns)
+    assert measured == ["transformer", "local", "linear"]
+    assert table.loc["linear", "listops"] == "" and table.loc["linear", "enwik8"] == "failed"
     skill = float(row(overview(records), "linear")["skill_recall"])
-    assert f"{100 * skill:.0f} %" in tables[2]["mean skill"].iloc[0]
+    assert table.loc["linear", "mean skill"] == f"{100 * skill:.0f} %"
 
 
-def test_decisions_have_a_table_of_their_own_and_are_in_no_average_with_other_tasks() -> None:
+def test_rows_of_a_variant_on_several_machines_are_joined() -> None:
+    made = [
+        make_record("local", "listops", seed, hardware=hardware, accuracy=score)
+        for hardware, score, seeds in (("cpu-a-1t", 0.5, range(1)), ("cpu-b-1t", 0.6, range(3)))
+        for seed in seeds
+    ]
+    made.append(make_record("local", "text", hardware="cpu-a-1t", accuracy=0.9))
+    made.append(make_record("performer", accuracy=0.9))
+    frame = overview(made)
+    joined = systems(frame)
+    measured = joined[joined["kind"] == "measured"]
+    assert len(frame) - len(joined) == 1 and list(measured["variant"]) == ["local", "performer"]
+    local = row(joined, "local")
+    assert (local["score_listops"], local["seeds_listops"], local["score_text"]) == (pytest.approx(0.6), 3, 0.9)
+    assert local["hardware"] == "several" and pd.isna(local["relative_speed"])
+    skills = [float(local[f"skill_{task}"]) for task in ("listops", "text")]
+    assert local["mean_skill"] == pytest.approx(sum(skills) / 2)
+
+
+def test_decisions_are_in_no_average_with_other_tasks() -> None:
     scores = {"listops": 0.6, "recall": 0.8, "key_to_door": 0.9, "delayed_recall": 0.7}
     frame = overview([make_record("local", task, accuracy=score) for task, score in scores.items()])
     skills = row(frame, "local")[[f"skill_{task}" for task in scores]].astype(float)
     assert row(frame, "local")["mean_skill"] == pytest.approx(skills.iloc[:2].mean()) != pytest.approx(skills.mean())
-    first, second = wide_sections(frame)
-    assert set(scores) - set(first.table.columns) == {"key_to_door", "delayed_recall"}
-    assert set(scores) - set(second.table.columns) == {"listops", "recall"}
     alone = overview([make_record("local", task, accuracy=scores[task]) for task in ("key_to_door", "delayed_recall")])
     assert row(alone, "local")["mean_skill"] == pytest.approx(skills.iloc[2:].mean())
 
@@ -171,7 +189,7 @@ def test_retention_is_the_ratio_of_skills() -> None:
     assert pd.isna(row(overview([make_record("local", accuracy=0.33)]), "local")["retention_4x"])
     longer |= {"score": None, "skill": None, "status": "out_of_memory"}
     ended = row(overview([good]), "local")
-    assert pd.isna(ended["retention_4x"]) and ended["status"] == "no 4x"
+    assert pd.isna(ended["retention_4x"]) and str(ended["status"]) == "no 4x"
 
 
 def test_badges_show_failed_seeds_and_failed_lengths() -> None:
@@ -184,10 +202,10 @@ def test_badges_show_failed_seeds_and_failed_lengths() -> None:
     ]
     frame = overview(records)
     local = row(frame, "local", kind="measured")
-    assert "diverged 1/3" in local["status"] and "diverged 1/3" in local["status_listops"]
+    assert "diverged 1/3" in str(local["status"]) and "diverged 1/3" in str(local["status_listops"])
     only = overview([make_record("local", speed_failures={8192: "out_of_memory", 16384: "out_of_memory"})])
-    assert row(only, "local")["status"] == "oom@8k"
-    assert row(frame, "performer", kind="measured")["status"] == "oom (listops), timeout@8k (text)"
+    assert str(row(only, "local")["status"]) == "oom@8k"
+    assert str(row(frame, "performer", kind="measured")["status"]) == "oom (listops), timeout@8k (text)"
     assert "oom" in export.render(frame, "markdown", layout="wide")
 
 
@@ -228,14 +246,13 @@ def test_other_versions_and_incomplete_data_have_separate_columns() -> None:
     assert task_columns(frame) == ["listops v1", "listops v1 (4,000 rows)", "listops v2"]
 
 
-def test_a_table_of_some_tasks_contains_the_badges_of_these_tasks_only() -> None:
+def test_badges_of_some_tasks_name_them() -> None:
     made = [make_record("transformer"), make_record("local"), make_record("transformer", "text")]
     made[0].speed = [{**point, "status": "timeout"} if point["length"] == 16384 else point for point in made[0].speed]
     frame = overview(made)
-    first, second = wide_sections(frame)
-    assert "timeout@16k (listops)" in row(frame, "transformer")["status"]
-    assert "timeout@16k" in first.table["status"].tolist()
-    assert "timeout" not in " ".join(second.table.get("status", []))
+    assert "timeout@16k (listops)" in str(row(frame, "transformer")["status"])
+    [section] = wide_sections(frame)
+    assert [text for text in section.table["status"] if "timeout" in text] == ["timeout@16k (listops)"]
 
 
 def test_comparable_combines_all_tasks() -> None:
@@ -271,10 +288,11 @@ def test_a_wide_table_without_records_is_empty() -> None:
     assert "No records yet" in export.render(overview([]), layout="wide")
 
 
-def test_continued_terminal_tables_omit_rows_without_values() -> None:
+def test_the_terminal_shows_scores_and_the_strongest_floor_in_one_table() -> None:
     text = export.render(overview(arena("local")), "terminal", 80, "wide")
-    first, *others = text.split("lra, continued")
-    assert "majority (floor)" in first
-    costs = next(part for part in others if "hardware" in part)
-    assert "local" in costs and "majority" not in costs
+    table, _, below = text.partition("\n\nLeft out: ")
+    assert text.count("─\n") == 1 and "hardware" in below and "--tasks" in below
+    local, floor = (next(line for line in table.splitlines() if name in line) for name in ("local", "strongest floor"))
+    assert len(re.findall(r"\d+\.\d", local)) >= 5 and len(re.findall(r"\d+\.\d", floor)) >= 5
+    assert "±" not in text and "majority" not in text
     assert max(len(line) for line in text.splitlines()) <= 80

@@ -12,8 +12,7 @@ import pytest
 from lra_bench.cli.main import app
 from lra_bench.contracts import UserError
 from lra_bench.tables import export
-from lra_bench.tables.averages import averages
-from lra_bench.tables.latex_signs import escape
+from lra_bench.tables.over_tasks import averages
 from lra_bench.tables.published import (
     AVERAGES,
     COLUMNS,
@@ -96,18 +95,18 @@ def test_scores_of_2020_and_their_quotations_have_the_flags_of_its_code() -> Non
         assert set(flags.split()) & known == (OF_2020.get(task, set()) if own else set())
 
 
-@pytest.mark.parametrize("name", ["terminal", "markdown", "latex"])
+@pytest.mark.parametrize("name", ["terminal", "markdown"])
 def test_flags_of_2020_are_marked_at_the_scores_and_explained(name: str) -> None:
     frame = load_published()
     text = export.render(frame[frame["arxiv"] == "2011.04006"], name, 2000, "published")
-    signs = [escape(sign) if name == "latex" else sign for sign in "‡§¶"]
+    signs = "‡§¶"
     both, bracket = signs[0] + signs[1], signs[2]
     for number in (f"36.37{bracket}", f"64.27{both}", f"54.39{both}{bracket}"):
         assert number in text
     assert not re.search(rf"(57\.46|42\.44|71\.40)[{re.escape('†‡§¶$')}]", text)
     for sign, flag in zip(signs, ("validation-is-test", "mixed-lengths", "before-bracket-fix"), strict=True):
         meaning = FLAGS[flag][0].upper() + FLAGS[flag][1:]
-        assert " ".join(text.split()).count(f"{sign} {escape(meaning) if name == 'latex' else meaning}.") == 1
+        assert " ".join(text.split()).count(f"{sign} {meaning}.") == 1
 
 
 def test_the_legend_of_a_table_explains_exactly_its_signs() -> None:

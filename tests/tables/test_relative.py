@@ -21,8 +21,7 @@ from lra_bench.records.store import load_all, write
 from lra_bench.tables import export
 from lra_bench.tables.formatting import rows_of
 from lra_bench.tables.layouts import LAYOUTS
-from lra_bench.tables.overview import overview
-from lra_bench.tables.sections import rows_with
+from lra_bench.tables.overview import over_tasks, overview
 from tests.support.page_records import data_of
 from tests.support.record_factory import make_record
 
@@ -129,17 +128,16 @@ def test_tasks_are_combined_by_geometric_mean(tmp_path: Path) -> None:
     assert costs(frame)["local"][:2] == pytest.approx((4.0, 0.2))
 
 
-def test_a_table_of_some_tasks_contains_the_costs_of_these_tasks_only(tmp_path: Path) -> None:
+def test_costs_over_some_tasks_are_those_of_these_tasks_only(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
     write_profile(profile({"transformer": 1.0, "local": 1.0, "performer": 2.0}, task="text"), tmp_path)
     frame = overview(made(tmp_path, [*records(), *records(("transformer", "local"), task="text")]))
     rows = {row["variant"]: row for row in rows_of(frame)}
     assert rows["local"]["relative_speed"] == pytest.approx(4.0)
     for tasks, expected in ((["listops"], 8.0), (["text"], 2.0)):
-        table = {row["variant"]: row for row in rows_with(list(rows.values()), tasks)}
-        assert table["local"]["relative_speed"] == pytest.approx(expected)
-        assert table["local"]["profile_length"] == 8192
-    assert "performer" not in table
+        local = over_tasks(rows["local"], tasks)
+        assert local["relative_speed"] == pytest.approx(expected)
+        assert local["profile_length"] == 8192
 
 
 def test_a_profile_belongs_to_the_machine_with_its_ceiling(tmp_path: Path) -> None:
@@ -182,7 +180,7 @@ def test_every_format_shows_the_columns(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
     shown = made(tmp_path)
     frames = {name: layout.make(shown) for name, layout in LAYOUTS.items()}
-    for format in ("terminal", "markdown", "latex"):
+    for format in ("terminal", "markdown"):
         assert "8.00" in export.render(frames["wide"], format, 400, "wide")
     assert json.loads(export.render(frames["wide"], "json"))[0]["relative_speed"] is not None
     [protocol] = data_of(page(records(), frames))["protocols"]

@@ -25,7 +25,7 @@ def test_a_group_selects_the_records_of_its_tasks() -> None:
 
 def test_a_group_without_records_is_an_error_and_a_task_of_its_name_precedes_it() -> None:
     made = [record for record in records() if record.key.task in task_group("abilities").tasks]
-    with pytest.raises(UserError, match=r"^--task lra: no record of that task \(known: copy, recall\)$"):
+    with pytest.raises(UserError, match=r"^--tasks lra: no record of that task \(known: copy, recall\)$"):
         select(made, "lra")
     assert select([], "lra") == []
     own = make_record("local", "lra")
@@ -51,4 +51,4 @@ def test_commands_accept_a_group(arguments, tmp_path) -> None:
     code, errors = command(*arguments, *chosen, "lra")
     assert code == 0, errors
     code, errors = command(*arguments, *chosen, "lrs")
-    assert code == 2 and "--task lrs: no record of that task" in errors
+    assert code == 2 and "--tasks lrs: no record of that task" in errors
