@@ -30,6 +30,7 @@ reads_data := TASK PROTOCOL ARGS
 reads_test := ARGS
 reads_test-slow := ARGS
 reads_test-long := ARGS
+reads_docs := ARGS
 GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 READ := $(foreach goal,$(GOALS),$(reads_$(goal))) PYTHON VENV
 MAKES_OWN := SHELL .SHELLFLAGS MAKE MAKEFLAGS MAKEFILES
@@ -49,7 +50,7 @@ endif
 endif
 endif
 
-.PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow test-long check wheel clean
+.PHONY: help setup bench grid profile evaluate leaderboard compare plots data docs test test-slow test-long check wheel clean
 
 help: ## Print this list of targets
 	@echo "Variables: TASK MODEL POSITION PROTOCOL HARDWARE SEED (several values with commas), ARGS (other options), PYTHON"
@@ -94,6 +95,12 @@ plots: $(INSTALLED) ## Draw the figures of all records, or of one TASK (or group
 data: $(INSTALLED) ## Generate or download the data of tasks in advance: TASK=listops, TASK=lra
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
+# The theme prints announcements of its authors unless this variable is set.
+docs check: export NO_MKDOCS_2_WARNING := 1
+
+docs: $(INSTALLED_DEV) ## Serve the site of the documentation at http://127.0.0.1:8000, built again after each change
+	"$(BIN)/python" -m mkdocs serve $(ARGS)
+
 test: $(INSTALLED_DEV) ## Run the fast tests; select some with ARGS="tests/project/test_imports.py -k cycle"
 	"$(BIN)/pytest" -n 2 --dist worksteal $(ARGS)
 
@@ -107,7 +114,7 @@ test-long: $(INSTALLED_DEV) ## Run the tests that take longer than all slow ones
 
 # mypy does not support package-dir of setuptools, so it checks the layout of the wheel, built from symbolic links.
 TYPED := build/typed
-check: $(INSTALLED_DEV) ## Check style, spelling, types and import rules
+check: $(INSTALLED_DEV) ## Check style, spelling, types, import rules and links, and build the site in build/site
 	"$(BIN)/ruff" check .
 	"$(BIN)/ruff" format --check .
 	"$(BIN)/codespell" -D - -D .words-to-avoid
@@ -116,6 +123,7 @@ check: $(INSTALLED_DEV) ## Check style, spelling, types and import rules
 	@ln -s "$(CURDIR)"/{tests,benchmarks} $(TYPED)
 	cd $(TYPED) && "$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" lra_bench tests benchmarks
 	"$(BIN)/pytest" -q tests/project/test_imports.py
+	"$(BIN)/python" -m mkdocs build --strict
 
 # Files that an earlier build left in build/lib would get into the wheel.
 wheel: $(INSTALLED) ## Build a wheel in dist/, to install lra-bench without the checkout

@@ -2,14 +2,16 @@
 
 Run from the repository: ``python -m benchmarks.modifications RESULTS [docs/modifications.md]``
 
-RESULTS is a folder with records of ``lra-bench bench grid=modifications``. The table is printed, or replaces the part
-of the document between the two marks. A row has the records with the options of the part of the grid with its title.
-Kendall's tau-b compares the order of the rows, without the baseline; its interval is a bootstrap over rows.
+RESULTS is a folder with records of ``lra-bench bench grid=modifications``. The tables are printed; with a document,
+the second one, of the agreement with the paper, replaces the part of it between the two marks. A row has the records
+with the options of the part of the grid with its title. Kendall's tau-b compares the order of the rows, without the
+baseline; its interval is a bootstrap over rows.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +24,8 @@ from typing import Any
 import numpy as np
 
 from lra_bench.config import compose as configuration
-from lra_bench.config.hashing import config_hash
 from lra_bench.config.layers import Loader
-from lra_bench.config.schema import CellConfig
-from lra_bench.config.serialization import from_dict
+from lra_bench.config.serialization import as_dict
 from lra_bench.grid.expand import grid_parts
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all
@@ -67,27 +67,41 @@ def published() -> dict[str, dict[str, float | None]]:
 
 
 @cache
-def cells() -> dict[tuple[str, str], CellConfig]:
-    """Return the configuration of each row of the grid without its seeds, by title and task."""
+def cells() -> dict[tuple[str, str], configuration.Composed]:
+    """Return each row of the grid as composed without its seeds, by title and task."""
     loader, found = Loader(None), {}
     with configuration.hydra_context():
         for title, part in grid_parts(GRID):
             overrides = [text for option, text in part.items() if option != "seed"]
-            config = configuration.compose(overrides, load=loader).config
-            found[title, part["task"].partition("=")[2]] = config
+            found[title, part["task"].partition("=")[2]] = configuration.compose(overrides, load=loader)
     return found
 
 
+def changes(model: str, task: str, names: Iterable[str], config: Mapping[str, Any]) -> str:
+    """Return model, task and the values of the changed options ``names``, equal in every version of a protocol."""
+    values: dict[str, Any] = {}
+    for name in names:
+        value: Any = config
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        values[name] = value
+    return json.dumps([model, task, values], sort_keys=True)
+
+
 def measured(records: Iterable[Record]) -> dict[tuple[str, str], Measured]:
-    """Return what ``records`` contain of the grid, by title of the row and task."""
+    """Return what the records of the newest version of ``quick`` contain of the grid, by title of the row and task."""
+    usable = [each for each in records if each.status == "ok" and each.key.protocol_name == "quick"]
+    newest = max((record.config["protocol"]["version"] for record in usable), default=0)
     seeds: dict[str, dict[int, Record]] = {}
-    for record in records:
-        if record.status == "ok" and record.key.task in METRICS and record.key.protocol_name == "quick":
-            key = config_hash(from_dict(record.config), "")
-            seeds.setdefault(key, {})[record.key.seed] = record
+    for record in usable:
+        if record.config["protocol"]["version"] == newest and record.key.task in METRICS:
+            names = [*record.protocol_modified, *record.variant["differences"]]
+            own = changes(record.key.model, record.key.task, names, record.config)
+            seeds.setdefault(own, {})[record.key.seed] = record
     found = {}
-    for (title, task), config in cells().items():
-        if of_seed := seeds.get(config_hash(config, "")):
+    for (title, task), cell in cells().items():
+        names = [*cell.modified, *cell.differences]
+        if of_seed := seeds.get(changes(cell.choices["model"], task, names, as_dict(cell.config))):
             scores = [_test_score(of_seed[seed], task) for seed in sorted(of_seed)]
             parts = next(iter(of_seed.values())).parameters
             assert parts is not None, "a finished record has the number of parameters"
@@ -119,8 +133,8 @@ def tau(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, 
 
 
 def agreements(theirs: Mapping[str, Mapping[str, float | None]], ours: Mapping[tuple[str, str], Measured]) -> list[str]:
-    """Return one row of a table for each of ``PAIRS``: the columns, the number of rows, tau and its interval."""
-    lines = []
+    """Return a table with one row for each of ``PAIRS``: the columns, the number of rows, tau and its interval."""
+    lines = ["| theirs | ours | rows | Kendall's tau (95 % interval) |", "| --- | --- | --- | --- |"]
     for column, task in PAIRS:
         both = [
             (float(value), ours[row, task].mean)
@@ -151,8 +165,7 @@ def table(theirs: Mapping[str, Mapping[str, float | None]], ours: Mapping[tuple[
         cells += [_parameters(ours.get((row, "listops" if without_bits else "enwik8"))) + " (ListOps)" * without_bits]
         cells += [_score(ours, row, task) for task in ("enwik8", "listops")]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| theirs | ours | rows | Kendall's tau (95 % interval) |", "| --- | --- | --- | --- |"]
-    return "\n".join([*lines, *agreements(theirs, ours)])
+    return "\n".join([*lines, "", *agreements(theirs, ours)])
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -183,13 +196,14 @@ def _score(ours: Mapping[tuple[str, str], Measured], row: str, task: str) -> str
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the tables of a results folder, or write them into a document."""
+    """Print the tables of a results folder, or write the second one into a document."""
     if not 1 <= len(arguments) <= 2:
         sys.exit("usage: python -m benchmarks.modifications RESULTS [docs/modifications.md]")
-    text = table(published(), measured(load_all(Path(arguments[0]))))
+    theirs, ours = published(), measured(load_all(Path(arguments[0])))
     if len(arguments) == 1:
-        print(text)
+        print(table(theirs, ours))
         return
+    text = "\n".join(agreements(theirs, ours))
     document = Path(arguments[1])
     before, _, rest = document.read_text(encoding="utf-8").partition(MARKS[0])
     _, mark, after = rest.partition(MARKS[1])

@@ -58,7 +58,7 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def within(request: pytest.FixtureRequest) -> float:
-    """Largest accepted difference of a test marked ``agrees``; docs/fidelity.md shows the same number."""
+    """Largest accepted difference of a test marked ``agrees``; the site shows the same number."""
     marker = request.node.get_closest_marker("agrees")
     assert marker is not None, "only tests marked with pytest.mark.agrees use the fixture within"
     return float(marker.kwargs["within"])

@@ -77,7 +77,7 @@ def wrap(
     Raises:
         UserError: If ``factory`` is not a function, or there is no such option.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> gru = lra_bench.wrap(lambda width, heads: nn.GRU(width, width, batch_first=True), causal=True)
         >>> findings = lra_bench.check(gru, "recall", overrides={"protocol": "smoke"})

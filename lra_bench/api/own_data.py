@@ -134,7 +134,7 @@ def load_task(name: str, *, protocol: str = "quick", config_dir: Folder | None =
         UserError: If ``name`` is not the name of a task, or the value of an option has a type that no configuration can
             contain. Wrong options and data are reported when the data is first used.
 
-    Example:
+    Examples:
         >>> parity = lra_bench.load_task("parity", protocol="smoke", length=16)
         >>> sorted(parity.dataset("test").column_names)
         ['length', 'target', 'tokens']
@@ -167,7 +167,7 @@ def task_from(dataset: Any, *, protocol: str = "quick", **options: Any) -> TaskD
     Raises:
         UserError: If ``dataset`` is something else. Wrong options and rows are reported when the data is first used.
 
-    Example:
+    Examples:
         >>> rows = {"text": [f"{n} is {word}" for n in range(99) for word in ("good", "bad")], "label": [1, 0] * 99}
         >>> reviews = lra_bench.task_from(rows, max_length=64)
         >>> reviews.spec.classes

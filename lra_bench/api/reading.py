@@ -51,7 +51,7 @@ def compare(
     Raises:
         UserError: If a name matches no variant or several, or if the variants share no task and protocol.
 
-    Example:
+    Examples:
         >>> lra_bench.compare("local", "performer")[["a", "b", "task"]].values.tolist()
         [['local', 'performer', 'listops']]
     """
@@ -93,7 +93,7 @@ def leaderboard(
     Raises:
         UserError: If there is no such layout, task, model, protocol or variant.
 
-    Example:
+    Examples:
         >>> table = lra_bench.leaderboard(tasks="listops")
         >>> sorted(table["variant"]), set(table["task"])
         (['local', 'performer'], {'listops'})
@@ -146,7 +146,7 @@ def plot(
     Raises:
         UserError: If there is no such figure, or no record that contains its data.
 
-    Example:
+    Examples:
         >>> [path.suffix for path in lra_bench.plot("heat_map")]
         ['.pdf', '.png', '.csv', '.txt', '.tex']
     """
@@ -185,7 +185,7 @@ def load_records(
     Raises:
         UserError: If there is no such table, folder or project, or no record of the protocol.
 
-    Example:
+    Examples:
         >>> lra_bench.load_records()[["task", "model", "seed"]].head(2).values.tolist()
         [['listops', 'local', 0], ['listops', 'local', 1]]
     """
@@ -218,7 +218,7 @@ def list_models(*, family: str | None = None, causal: bool = False, config_dir: 
     Raises:
         UserError: If there is no such family or folder.
 
-    Example:
+    Examples:
         >>> "performer" in lra_bench.list_models(family="linear")
         True
     """
@@ -238,7 +238,7 @@ def list_tasks(*, config_dir: Folder | None = None) -> list[str]:
     Raises:
         UserError: If there is no such folder.
 
-    Example:
+    Examples:
         >>> "recall" in lra_bench.list_tasks()
         True
     """
@@ -258,7 +258,7 @@ def list_protocols(*, config_dir: Folder | None = None) -> list[str]:
     Raises:
         UserError: If there is no such folder.
 
-    Example:
+    Examples:
         >>> "quick" in lra_bench.list_protocols()
         True
     """
@@ -290,7 +290,7 @@ def diff(
     Raises:
         UserError: If there is no such record, or an override is wrong.
 
-    Example:
+    Examples:
         >>> lra_bench.diff("model=local task=text", "model=local task=text train.lr=1")["option"].tolist()
         ['train.lr']
     """

@@ -37,7 +37,7 @@ class Results(Sequence["Record"]):
     Attributes:
         not_run: A sentence for each cell without a record, with the reason.
 
-    Example:
+    Examples:
         >>> tiny = {"train.steps": 4, "measure.speed_lengths": [], "tracker": "none"}
         >>> results = lra_bench.bench("transformer", "recall", protocol="smoke", overrides=tiny)
         >>> results[0].status, len(results), results.not_run
@@ -141,7 +141,7 @@ def bench(
             latter case all other cells are measured first.
         KeyboardInterrupt: After Ctrl-C, when running cells have written their checkpoints.
 
-    Example:
+    Examples:
         >>> tiny = {"train.steps": 4, "measure.speed_lengths": [], "tracker": "none"}
         >>> results = lra_bench.bench("transformer", "recall", protocol="smoke", overrides=tiny)
         >>> results[0].status
@@ -208,7 +208,7 @@ def profile(
     Raises:
         UserError: If an argument is wrong, or a model does not support the task.
 
-    Example:
+    Examples:
         >>> small = {"measure.speed_lengths": [64, 128], "measure.speed_seconds": 0.01, "measure.flops": False}
         >>> rows = lra_bench.profile("local", "recall", protocol="smoke", overrides=small)
         >>> sorted(set(rows["length"])), "local" in set(rows["model"])
@@ -258,7 +258,7 @@ def evaluate(
     Raises:
         UserError: If there is no such record, its weights are not kept on this machine, or an argument is wrong.
 
-    Example:
+    Examples:
         >>> points = lra_bench.evaluate("last", [50, 200], write=False)
         >>> points[["length", "status"]].values.tolist()
         [[50, 'ok'], [200, 'ok']]
@@ -300,7 +300,7 @@ def load_model(
     Raises:
         UserError: If there is no such record, it has no tested weights, or they are not kept on this machine.
 
-    Example:
+    Examples:
         >>> model = lra_bench.load_model("last")
         >>> model.training, next(model.parameters()).device.type
         (False, 'cpu')
@@ -335,7 +335,7 @@ def check(
     Raises:
         UserError: If an argument is wrong, or the model cannot be built.
 
-    Example:
+    Examples:
         >>> findings = lra_bench.check("local", overrides={"protocol": "smoke"})
         >>> [finding.what for finding in findings if finding.ok is False]
         []

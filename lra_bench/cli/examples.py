@@ -30,7 +30,12 @@ EXAMPLES = {
         "lra-bench evaluate last --lengths 1000,2000",
         "lra-bench evaluate listops/performer --knobs position.scaling=yarn --no-write",
     ),
-    "list": ("lra-bench list models", "lra-bench list models --family linear --causal", "lra-bench list groups"),
+    "list": (
+        "lra-bench list models",
+        "lra-bench list models s4d",
+        "lra-bench list models --family linear --causal",
+        "lra-bench list groups",
+    ),
     "leaderboard": (
         "lra-bench leaderboard --tasks lra --protocol quick",
         "lra-bench leaderboard --format latex --models transformer,s4d,mamba2 --tasks listops,text",

@@ -137,9 +137,16 @@ def list_options(
     kind: Annotated[
         str,
         typer.Argument(
-            help="models, tasks, groups (of tasks), positions, protocols, cells, hardware, columns, figures …"
+            help="models, tasks, groups (of tasks), positions, protocols, cells, hardware, options, columns, figures …"
         ),
     ] = "models",
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Print everything about this one: docstring, paper, deviations; of options, columns and cells, those "
+            "whose names contain it"
+        ),
+    ] = None,
     family: Annotated[str | None, typer.Option(help="Only models of this family, such as linear")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Only models with an exact causal form")] = False,
     config_dir: ConfigDir = None,
@@ -147,8 +154,10 @@ def list_options(
 ) -> None:
     """List models, tasks and other options, table columns, or figures.
 
-    Models are grouped by family. The columns are those of leaderboards and other tables, with their meaning.
+    Models are grouped by family. The columns are those of leaderboards and other tables, with their meaning. With a
+    name, everything that is known of one option is printed.
     """
+    from lra_bench.config.details import details, option_lines, option_list, shown
     from lra_bench.config.listing import by_family, options
 
     columns = kind in ("column", "columns") and family is None and not causal
@@ -156,17 +165,26 @@ def list_options(
         from lra_bench.tables.query import column_list
 
         rows = column_list()
+    elif kind in ("option", "options"):
+        rows = option_list()
     elif kind in ("figure", "figures"):
         from lra_bench.figures import all_figures
 
-        rows = [
-            {"name": name, "description": (module.__doc__ or "").partition("\n")[0]}
-            for name, module in sorted(all_figures().items())
-        ]
+        texts = {each: (module.__doc__ or "").strip() for each, module in sorted(all_figures().items())}
+        rows = [{"name": each, "description": text if name else text.split("\n")[0]} for each, text in texts.items()]
+    elif name and kind not in ("cell", "cells"):
+        found = details(kind, name, config_dir)
+        print_json(found) if as_json else print(shown(found))
+        return
     else:
         rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
+    if name:
+        rows = [row for row in rows if name in row["name"]]
     if as_json:
         print_json(rows)
+        return
+    if kind in ("option", "options"):
+        print(*option_lines(rows), sep="\n")
         return
     width = max((len(row["name"]) for row in rows), default=0)
     groups: dict[str, list[dict[str, Any]]] = {"": rows}

@@ -26,6 +26,14 @@ PLURALS = {
 }
 
 
+def group_of(kind: str) -> str:
+    """Return the group with the singular or plural name ``kind``. Raises ``UserError`` if there is none."""
+    group = PLURALS.get(kind, kind)
+    if group not in LISTED:
+        raise UserError(f"list {kind}: there is no such group{suggest(kind, set(PLURALS))}")
+    return group
+
+
 def describe(file: Path) -> str:
     """Return the one-line description of an option: the first comment of its file that is not a directive."""
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -66,9 +74,7 @@ def options(
     """
     if kind in ("cell", "cells"):
         return _cells(config_dir)
-    group = PLURALS.get(kind, kind)
-    if group not in LISTED:
-        raise UserError(f"list {kind}: there is no such group{suggest(kind, set(PLURALS))}")
+    group = group_of(kind)
     if group != "model" and (family is not None or causal):
         raise UserError(f"{'--causal' if family is None else '--family'}: only applies to lra-bench list models")
     files = option_files(group, config_dir)

@@ -117,16 +117,30 @@ def added_keys() -> list[str]:
 class Train:
     """Options of training.
 
-    ``optimizer`` and ``schedule`` are names in ``optimization.py``. ``state_lr`` replaces the maximum learning rate
-    that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``).
-    ``weight_decay`` applies to weights of projections and convolutions, with ``decay_all`` also to biases, norms,
-    embeddings and learned states. ``beta1_cycle: [high, low]`` replaces the first of ``betas``: it falls from high to
-    low during warm-up and rises to high again until the last step. ``order`` is ``shuffled`` or ``stream``: in language
-    modelling, a stream reads documents in order in training and evaluation and passes on the memory of the model; in
-    other tasks, in which an example is a document, both are the same. In language modelling ``window`` is the length of
-    training windows in tokens, by default the training length of the task, and validation uses the first
-    ``validation_tokens`` of its split, by default all. ``stop_at`` ends training early after three evaluations in a row
-    with a validation skill above this value.
+    Attributes:
+        steps: Number of optimizer steps.
+        batch_size: Number of examples of a step, over all processes.
+        lr: Maximum learning rate.
+        state_lr: Maximum learning rate of the parameters of state dynamics, instead of the one that models set for them
+            (``max_lr`` in their ``optimizer_hints``); null for theirs.
+        optimizer: Name in ``optimization.py``.
+        schedule: Name in ``optimization.py`` of the schedule of the learning rate.
+        warmup_steps: Number of steps in which the learning rate rises.
+        weight_decay: Weight decay of the weights of projections and convolutions.
+        decay_all: Whether it also applies to biases, norms, embeddings and learned states.
+        betas: Decay rates of the averages of the optimizer.
+        beta1_cycle: ``[high, low]`` replaces the first of ``betas``: it falls from high to low during warm-up and rises
+            to high again until the last step; null for a constant.
+        eps: Constant in the denominator of the optimizer.
+        clip: Largest norm of the gradient; null for no clipping.
+        evaluate_every: Number of steps between evaluations on the validation split.
+        order: ``shuffled``, or ``stream``: in language modelling documents are read in order, in training and
+            evaluation, and the memory of the model is passed on. In other tasks, in which an example is a document,
+            both are the same.
+        window: Length of training windows in language modelling, in tokens; by default the training length of the task.
+        validation_tokens: Number of tokens of the validation split that are used in language modelling, from its start;
+            by default all.
+        stop_at: Validation skill above which training ends early, after three evaluations in a row.
     """
 
     steps: int = option(1000, AT_LEAST_ONE)
@@ -151,6 +165,19 @@ class Train:
 
 @dataclass
 class _Steps:
+    """Options of the step benchmark of a cell and of a profile.
+
+    Attributes:
+        speed_lengths: Lengths in tokens; null for the default lengths of the device.
+        speed_batch_size: Batch size of a cell, and of a profile without ``speed_batches``.
+        speed_seconds: Duration of the warm-up in a cell, by default 0.5 s on a CPU and 2 s on CUDA, or ten steps, and
+            shortest duration of the timing, by default 2 s.
+        speed_batches: Batch sizes of a profile, or ``largest``; null for ``speed_batch_size`` if it is set, otherwise
+            for the defaults of the device.
+        memory_limit_gigabytes: Memory limit of a step in a profile, in units of 10⁹ bytes; by default most of the free
+            memory of the machine, or all memory of a GPU.
+    """
+
     speed_lengths: list[int] | None = option(None, AT_LEAST_ONE)
     speed_batch_size: int | None = option(None, AT_LEAST_ONE)
     speed_seconds: float | None = option(None, POSITIVE)
@@ -160,6 +187,15 @@ class _Steps:
 
 @dataclass
 class _Shared:
+    """Options of several measurements.
+
+    Attributes:
+        evaluation_batch_size: Number of examples of a batch in validation and test.
+        flops: Whether FLOPs are counted.
+        flops_length: Length in tokens for which a cell counts them; by default the training length.
+        energy: Whether energy is measured.
+    """
+
     evaluation_batch_size: int = option(32, AT_LEAST_ONE)
     flops: bool = True
     flops_length: int | None = option(None, AT_LEAST_ONE)
@@ -168,15 +204,7 @@ class _Shared:
 
 @dataclass
 class Measure(_Shared, options_of(our_measurements()), _Steps):  # type: ignore[misc]
-    """Options of the measurements. Those of a class derived from ``Measurement`` are documented in its ``Options``.
-
-    ``speed_lengths: null`` means the default lengths of the device. FLOPs are counted for sequences of ``flops_length``
-    tokens, by default the training length. ``speed_batches`` are the batch sizes of a profile, or ``largest``; null
-    means ``speed_batch_size`` if it is set, otherwise the defaults of the device. The step benchmark of a cell is
-    warmed up for ``speed_seconds`` (by default 0.5 s on a CPU and 2 s on CUDA), or ten steps, and timed for at least as
-    long, by default 2 s. ``memory_limit_gigabytes`` is the memory limit of a step, by default most of the free memory
-    of the machine, or all memory of a GPU.
-    """
+    """Options of the measurements; those of a class derived from ``Measurement`` are documented in its ``Options``."""
 
 
 def measure_options() -> Callable[[], Measure]:
@@ -194,10 +222,14 @@ def _extended_measure(own: tuple[type[Measurement], ...]) -> Callable[[], Measur
 class ProtocolOptions:
     """Options of the protocol, which defines the rules under which results are comparable.
 
-    ``version`` rises when the rules change; results of different versions are not comparable. ``next`` is the protocol
-    to use after this one. With ``recipe`` every cell requires an entry of its task in the section ``tasks`` of
-    the protocol, with ``tuned`` one of its task and model in the section ``cells``. ``searched``, of protocols whose
-    section ``cells`` contains the rates that a search chose, is whether it contains that of the cell.
+    Attributes:
+        name: Name of its file.
+        version: Version, which rises when the rules change; results of different versions are not comparable.
+        next: Protocol to use after this one.
+        recipe: Whether every cell requires an entry of its task in the section ``tasks`` of the protocol.
+        tuned: Whether every cell requires an entry of its task and model in the section ``cells``.
+        searched: Whether the section ``cells`` contains the rate of the cell, in protocols whose section contains the
+            rates that a search chose; otherwise null.
     """
 
     name: str = "quick"
@@ -217,11 +249,14 @@ class ProtocolOptions:
 class SearchOptions:
     """Options of the search of the learning rate.
 
-    With ``name: lr`` trials at the learning rates ``rates`` with the seeds ``seeds`` choose the rate of a cell; a rate
-    at the end of the grid adds the rate ``factor`` times higher or lower. With ``name: trial`` only training and
-    validation are run. ``protocol`` is the protocol whose rates this search chose: its cells train as without a search
-    at the chosen rate, and are ranked with the others. ``protocol_lr`` is set by lra-bench: the learning rate of the
-    protocol, if ``train.lr`` is a rate of the search.
+    Attributes:
+        name: ``none``; ``lr``: trials choose the rate of a cell; ``trial``: only training and validation are run.
+        rates: Learning rates of the trials.
+        seeds: Seeds of the trials.
+        factor: Factor between the rate at an end of the grid and the one that is added beyond it.
+        protocol: The protocol whose rates this search chose: its cells train as without a search at the chosen rate,
+            and are ranked with the others.
+        protocol_lr: Learning rate of the protocol, if ``train.lr`` is a rate of the search; set by lra-bench.
     """
 
     name: str = option("none", one_of(("none", "lr", "trial"), "choose"))
@@ -236,7 +271,10 @@ class SearchOptions:
 class TrackerOptions:
     """Options of the tracker that receives a copy of each run.
 
-    ``mode: null`` means online if an account is configured, otherwise offline.
+    Attributes:
+        name: ``wandb`` or ``none``.
+        project: Name of the project on W&B.
+        mode: ``online``, ``offline`` or ``disabled``; null for online if an account is configured, otherwise offline.
     """
 
     name: str = option("wandb", choose(("wandb", "none")))
@@ -249,6 +287,9 @@ class CellConfig:
     """The configuration of one cell.
 
     ``task``, ``model``, ``position`` and ``launcher`` contain the options of their classes.
+
+    Attributes:
+        seed: Seed of the initial weights, of the order of examples and of dropout.
     """
 
     seed: int = option(0, SEED)

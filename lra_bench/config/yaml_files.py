@@ -11,7 +11,10 @@ import yaml
 from lra_bench.contracts import UserError
 
 MOST_ALIASES = 20
-"""Largest number of aliases in a file. Nested aliases can expand to a size that is exponential in their number."""
+"""Largest number of nested aliases in a file, those inside of a node with an anchor.
+
+They can expand to a size that is exponential in their number.
+"""
 
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 """The header of a file, which Hydra reads only before all other comments."""
@@ -24,14 +27,27 @@ def read(path: Path, choice: str) -> tuple[Any, str]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if "*" in text and sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)) > MOST_ALIASES:
-            raise yaml.YAMLError(f"it has more than {MOST_ALIASES} aliases")
+        if "*" in text and _nested_aliases(text) > MOST_ALIASES:
+            raise yaml.YAMLError(f"it has more than {MOST_ALIASES} nested aliases")
         content = yaml.load(text, _Loader)
     except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         fault = " ".join(str(error).split())  # the message has several lines, with file and line number
         raise UserError(f"{choice}: a configuration file cannot be read ({path}: {fault})") from error
     header = PACKAGE.match(text)
     return content, header[1] if header else ""
+
+
+def _nested_aliases(text: str) -> int:
+    """Return the number of aliases inside of nodes with an anchor."""
+    number, anchored = 0, [False]  # whether each open node, or one around it, has an anchor
+    for event in yaml.parse(text):
+        if isinstance(event, yaml.CollectionStartEvent):
+            anchored.append(anchored[-1] or event.anchor is not None)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchored.pop()
+        else:
+            number += anchored[-1] and isinstance(event, yaml.AliasEvent)
+    return number
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

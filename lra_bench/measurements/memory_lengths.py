@@ -68,7 +68,11 @@ class MemoryLengths(Measurement):
 
     @dataclass
     class Options:
-        """Memory lengths with which a language model with memory is tested; ``[]`` means none."""
+        """Options of the test with several memory lengths.
+
+        Attributes:
+            memory_lengths: Memory lengths with which a language model with memory is tested; ``[]`` means none.
+        """
 
         memory_lengths: list[int] = option(lambda: [0, 128, 512, 2048], NOT_NEGATIVE)
 

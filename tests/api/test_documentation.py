@@ -24,9 +24,9 @@ TRAINS = {"Results", "bench", "evaluate", "load_model"}
 
 
 def documented() -> dict[str, str]:
-    """Return the public names in the table of docs/python.md, each with its arguments as written."""
+    """Return the public names in the list of docs/python.md, each with its arguments as written."""
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    return dict(re.findall(r"^\| `(\w+)(?:\(([^`]*)\))?` \| \S", text, re.MULTILINE))
+    return dict(re.findall(r"^- `(\w+)(?:\(([^`]*)\))?`: \S", text, re.MULTILINE))
 
 
 def arguments_of(function: Any) -> str:
@@ -46,7 +46,7 @@ def test_the_page_and_the_docstring_name_the_arguments_of_the_signature(name: st
     public = getattr(lra_bench, name)
     assert documented()[name] == arguments_of(public)
     text = inspect.getdoc(public)
-    assert text is not None and "Example:\n" in text
+    assert text is not None and "Examples:\n" in text
     if name != "Results":
         arguments = text.partition("Args:\n")[2].partition("\n\n")[0]
         described = re.findall(r"^    (?:\*\*)?(\w+): ", arguments, re.MULTILINE)

@@ -49,7 +49,7 @@ def test_every_row_of_the_paper_has_a_cell_unless_it_is_named():
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["listops", "enwik8"])
 def test_cells_build_and_have_as_many_parameters_as_the_baseline(task):
-    configs = {title: config for (title, name), config in cells().items() if name == task}
+    configs = {title: cell.config for (title, name), cell in cells().items() if name == task}
     spec = build_task(configs[BASELINE]).spec
     batch = Batch(torch.tensor([32, 9]), torch.zeros(2, 32).long(), torch.randint(10, (2, 32)))
     totals = {}
@@ -82,9 +82,14 @@ def test_tau_counts_pairs_in_the_same_order(order):
 
 
 def record(title, task, seed, score):
-    config = replace(cells()[title, task], seed=seed)
+    cell = cells()[title, task]
     metric = {"accuracy": score, "bits_per_character": score, "loss": 1.0, "n": 10}
-    options = {"config": as_dict(config), "metrics": {"test": metric}}
+    options = {
+        "config": as_dict(replace(cell.config, seed=seed)),
+        "metrics": {"test": metric},
+        "protocol_modified": list(cell.modified),
+        "variant": {"label": title, "differences": cell.differences, "position": None},
+    }
     return make_record("transformer", task, seed, protocol="quick-v2", **options)
 
 
@@ -114,7 +119,7 @@ def test_the_table_replaces_the_part_of_the_document_between_its_marks(tmp_path:
     document.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n")
     modifications.main([str(tmp_path / "results"), str(document)])
     text = document.read_text()
-    assert text.startswith(f"before\n{MARKS[0]}\n\n| modification |") and text.endswith(f"\n\n{MARKS[1]}\nafter\n")
+    assert text.startswith(f"before\n{MARKS[0]}\n\n| theirs |") and text.endswith(f"\n\n{MARKS[1]}\nafter\n")
     assert "old" not in text
     with pytest.raises(SystemExit, match="has no line"):
         document.write_text("no marks")

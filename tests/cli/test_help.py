@@ -20,7 +20,7 @@ from lra_bench.config import sources
 from lra_bench.config.capabilities import mixer_capability, network_capability
 from lra_bench.config.listing import by_family, options
 from lra_bench.config.sources import editable_files
-from lra_bench.config.validation import check_override
+from lra_bench.config.validation import check_override, option_names
 from lra_bench.contracts import UserError
 from lra_bench.records.names import LAST, find_paths
 
@@ -168,6 +168,44 @@ def test_columns_of_tables_are_listed_with_their_meaning(monkeypatch, capsys):
     assert "CUDA" in line
     rows = json.loads(run(monkeypatch, capsys, "list", "columns", "--json")[1])
     assert len(rows) == len(text.splitlines()) - len(headings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        (
+            "models",
+            "s4d",
+            ["arXiv 2206.11893", "state-spaces/s4@", "Deviations from the authors' code:", "poles: Initial"],
+        ),
+        ("models", "capsule_em", ["Deviations of its options and base classes:"]),
+        ("tasks", "listops", ["digits_of_children", "class          lra_bench.tasks.listops"]),
+        ("position", "rope", ["Su et al. 2021"]),
+        ("protocols", "smoke", ["steps: 20"]),
+        ("figures", "ranks", ["All pairs are tested"]),
+        ("columns", "state_bytes", ["state_bytes"]),
+        ("cells", "task=listops model=s4d", ["train.lr="]),
+        ("options", "train.lr", ["(default: 0.001)"]),
+    ],
+)
+def test_one_option_is_printed_with_everything_about_it(kind, name, words, monkeypatch, capsys):
+    code, text = run(monkeypatch, capsys, "list", kind, name)
+    assert code == 0 and [word for word in words if word not in text] == []
+
+
+def test_an_unknown_option_is_one_sentence(monkeypatch, capsys):
+    code, text = run(monkeypatch, capsys, "list", "models", "performr")
+    assert code == 2 and "list models performr: there is no such model; did you mean performer" in text
+
+
+def test_all_options_are_listed_with_default_and_description(monkeypatch, capsys):
+    rows = {row["name"]: row for row in json.loads(run(monkeypatch, capsys, "list", "options", "--json")[1])}
+    names = {name for name in option_names() if name.partition(".")[0] not in ("task", "model", "position")}
+    assert {name for name in names if "." in name} <= set(rows)
+    assert rows["backbone.hybrid.every"]["description"].startswith("Number k")
+    assert rows["train.steps"]["default"] == 1000
+    assert rows["measure.extrapolation_ratios"]["description"] == "Lengths divided by the training length."
+    assert [name for name, row in rows.items() if not row["description"]] == []
 
 
 def test_a_model_that_cannot_be_loaded_is_listed_without_a_family(tmp_path):

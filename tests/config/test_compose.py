@@ -293,7 +293,7 @@ def test_a_file_with_nested_aliases_is_refused_before_they_are_expanded(tmp_path
     (tmp_path / group).mkdir()
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     (tmp_path / group / "bomb.yaml").write_text("\n".join(["a0: &a0 [x]", *levels]))
-    with pytest.raises(UserError, match="it has more than 20 aliases"):
+    with pytest.raises(UserError, match="it has more than 20 nested aliases"):
         for cell in expand([f"{option}=bomb"], tmp_path):
             compose(*cell, config_dir=tmp_path)
 

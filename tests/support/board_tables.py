@@ -19,25 +19,34 @@ from lra_bench.tables.overview import overview
 ROOT = Path(__file__).parents[2]
 PAGE, README = ROOT / "docs" / "boards.md", ROOT / "README.md"
 FIGURE = ROOT / "docs" / "figures" / "score_over_length.png"
-BOARDS = {"2": "quick", "3": "board2026"}
-"""Boards by the version of ``quick`` that the sections of the page are named after."""
+BOARD, HEADING = ROOT / "results" / "reference" / "board2026", "\n## Version 3\n"
+"""The board whose tables the page contains, and the heading of their section."""
 
 
-def markdown(version: str) -> list[list[str]]:
-    """Return the Markdown tables of a board as lists of lines: the layout ``wide``, then minimal pairs of ListOps."""
-    records = load_all(ROOT / "results" / "reference" / BOARDS[version])
-    wide = export.render(overview(records), "markdown", layout="wide")
-    lines = ["" if not line.startswith("|") else cells(line) for line in wide.splitlines()]
-    tables = [part.splitlines() for part in re.split("\n\n+", "\n".join(lines)) if part.strip()]
-    pairs = list(minimal_pairs(records))
-    if pairs:
-        tables.append(["| system | level 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |", *pairs])
-    return tables
+def markdown() -> list[list[str]]:
+    """Return the Markdown tables of the page as lists of lines: columns that the README lacks, minimal pairs."""
+    heading, line, *rows = wide()
+    shown = [0, *(number for number, name in enumerate(heading) if re.match("skill kept|time|parameters", name))]
+    systems = [row for row in rows if not row[0].endswith("(floor)")]
+    pairs = minimal_pairs(load_all(BOARD))
+    return [
+        [f"| {' | '.join(row[number] for number in shown)} |" for row in (heading, line, *systems)],
+        ["| system | level 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |", *pairs],
+    ]
+
+
+def wide() -> list[list[str]]:
+    """Return the cells of the first table of the layout ``wide``, with its heading and the line below it."""
+    text = export.render(overview(load_all(BOARD)), "markdown", layout="wide")
+    [table] = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return [
+        [re.sub("^:?-+:?$", "---", cell.strip()) for cell in row.strip("|").split("|")] for row in table.splitlines()
+    ]
 
 
 def readme() -> list[str]:
     """Return the lines of the table of the README: scores and relative costs of version 3, and the strongest floors."""
-    heading, line, *rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in markdown("3")[0]]
+    heading, line, *rows = wide()
     hidden = re.compile("mean skill|comparable|time|skill|hardware|status|parameters")
     shown = [number for number, name in enumerate(heading) if not hidden.match(name)]
     floors = [row for row in rows if row[0].endswith("(floor)")]
@@ -48,11 +57,6 @@ def readme() -> list[str]:
     heading = [re.sub(r" \(the first.*\)|: not learned.*", "", name) for name in heading]
     lines = [[row[number] for number in shown] for row in (heading, line, *rows) if row not in floors]
     return [f"| {' | '.join(line)} |" for line in (*lines, strongest)]
-
-
-def cells(line: str) -> str:
-    """Return a row of a Markdown table without spaces for alignment."""
-    return f"| {' | '.join(re.sub('^:?-+:?$', '---', cell.strip()) for cell in line.strip('|').split('|'))} |"
 
 
 def minimal_pairs(records: Sequence[Record]) -> Iterator[str]:
@@ -73,16 +77,13 @@ def replaced(section: str, tables: Sequence[Sequence[str]]) -> str:
 
 
 def main() -> None:
-    """Replace the tables of each section by those of its board."""
-    text = PAGE.read_text(encoding="utf-8")
-    for version in BOARDS:
-        before, heading, rest = text.partition(f"\n## Version {version}\n")
-        section, next_heading, after = rest.partition("\n## ")
-        text = f"{before}{heading}{replaced(section, markdown(version))}{next_heading}{after}"
-    PAGE.write_text(text, encoding="utf-8")
+    """Replace the tables of the page and of the README, and the figure of the README."""
+    before, heading, rest = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    section, next_heading, after = rest.partition("\n## ")
+    PAGE.write_text(f"{before}{heading}{replaced(section, markdown())}{next_heading}{after}", encoding="utf-8")
     first, heading, rest = README.read_text(encoding="utf-8").partition("\n## ")
     README.write_text(replaced(first, [readme()]) + heading + rest, encoding="utf-8")
-    records = load_all(ROOT / "results" / "reference" / BOARDS["3"])
+    records = load_all(BOARD)
     with TemporaryDirectory() as folder:
         drawn = draw("extrapolation", [each for each in records if each.key.task != "enwik8"], Path(folder), pdf=False)
         shutil.copy(next(path for path in drawn if path.suffix == ".png"), FIGURE)
