@@ -67,10 +67,11 @@ class Ray(Launcher):
                 raise UserError(f"launcher.address={self.address}: no Ray cluster can be used ({error})") from error
         _warn_if_too_large(jobs, ray.cluster_resources())
         task = ray.remote(max_retries=MOST_RETRIES)(run_command)
+        variables = {name: value for name, value in environment().items() if name.startswith(PASSED_ON)}
         logs = {job: log_file(job.planned.cell.key) for job in jobs}
         running = {
             task.options(name=job.key, num_cpus=job.cores, num_gpus=job.gpus).remote(
-                job.command, _passed_on(), Path.cwd(), logs[job]
+                job.command, variables, Path.cwd(), logs[job]
             ): job
             for job in jobs
         }
@@ -122,10 +123,6 @@ def _warn_if_too_large(jobs: Sequence[CellJob], available: Mapping[str, float]) 
                 f"launcher=ray: a cell needs {needed} {name}s, the cluster has {available.get(name, 0):g} now; it "
                 "waits until a node has them"
             )
-
-
-def _passed_on() -> dict[str, str]:
-    return {name: value for name, value in environment().items() if name.startswith(PASSED_ON)}
 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str], folder: Path, log: Path) -> int:
