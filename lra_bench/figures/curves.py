@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -247,6 +248,7 @@ def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
 
 
 def limits(ax: Axes, low: float, high: float) -> None:
-    """Set the y axis from ``low`` to ``high`` with a margin."""
+    """Set the y axis from ``low`` to ``high`` with a margin; leave it as it is if they are NaN."""
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    ax.set_ylim(low - margin, high + margin)
+    if math.isfinite(margin):
+        ax.set_ylim(low - margin, high + margin)

@@ -58,6 +58,7 @@ SETTINGS: dict[str, Any] = {
     "figure.constrained_layout.w_pad": 0.07,  # a tick label may get one more digit at the final height
     "savefig.dpi": 200,
     "text.usetex": False,
+    "text.parse_math": False,  # names of systems may contain dollar signs
     "text.hinting": "none",  # not needed at 200 dpi; saves a tenth of the time
     "pdf.fonttype": 42,  # TrueType fonts, required by editors and journals
 }

@@ -201,18 +201,16 @@ def heading(parts: Sequence[str]) -> str:
 
 
 def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
-    """Return the smallest and the largest known value in the columns, at least one of which must be known."""
-    import numpy as np
-
-    values = rows[list(columns)].to_numpy(float)
-    return float(np.nanmin(values)), float(np.nanmax(values))
+    """Return the smallest and the largest known value in the columns, NaN if none is known."""
+    values = rows[list(columns)].astype(float)
+    return float(values.min(axis=None)), float(values.max(axis=None))
 
 
 def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors."""
+    """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors, NaN without."""
     low, high = extent(rows, "score", "low", "high", "floor")
     seeds = [score for scores in rows["seed_scores"] for score in scores]
-    return min(low, *seeds), max(high, *seeds)
+    return min([low, *seeds]), max([high, *seeds])
 
 
 def units(metric: str | None) -> tuple[float, str]:

@@ -24,9 +24,11 @@ from lra_bench import figures
 from lra_bench.contracts import UserError
 from lra_bench.figures import NothingToDrawError, draw, figure_names, style, task_table
 from lra_bench.figures import figure as load
+from lra_bench.figures.curves import limits
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
 from lra_bench.figures.score_vs_depth import COSTS
+from lra_bench.figures.variants import score_extent
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
@@ -230,6 +232,15 @@ def test_legends_state_where_and_why_a_curve_ends() -> None:
     assert ended["score"].isna().all() and (ended["seeds"] == 0).all() and len(ended) == 1 + 2 * 3
     drawn = [line for line in figure.axes[0].lines if line.get_zorder() == 3.5]
     assert sorted(np.isfinite(line.get_ydata()).sum() for line in drawn) == [2, 4, 5]
+
+
+def test_a_panel_without_scores_keeps_its_scale() -> None:
+    rows = pd.DataFrame([dict.fromkeys(("score", "low", "high", "floor")) | {"seed_scores": []}])
+    ends = score_extent(rows)
+    assert np.isnan(ends).all()
+    axes = Figure().add_subplot()
+    limits(axes, *ends)
+    assert axes.get_ylim() == (0, 1)
 
 
 def test_length_variants_have_separate_panels_that_share_the_training_length() -> None:
@@ -652,6 +663,22 @@ def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_p
 
 
 @pytest.mark.one_in(5)
+def hostile() -> list[Record]:
+    """Return records of systems whose names would be formulas of Matplotlib, one without any score."""
+    made = [make_record(model, seed=seed) for model in ("local", "performer") for seed in range(2)]
+    failed = make_record("fnet", "text", status="diverged")
+    for record in [*made, failed]:
+        record.variant = {**record.variant, "label": f"$\\undefined$ {record.key.model} _%&#~^<b>"}
+    return [*made, failed]
+
+
+@pytest.mark.parametrize("name", OF_ONE_LENGTH)
+def test_dollar_signs_in_names_are_drawn_as_they_are(name: str, stored_once, tmp_path: Path) -> None:
+    draw(name, stored_once(hostile), tmp_path)
+    [caption] = tmp_path.glob("*.tex")
+    assert r"$\undefined" not in caption.read_text()
+
+
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_files_are_reproducible(name: str, stored_once, tmp_path: Path) -> None:
     made = stored_once(of_three_models)
