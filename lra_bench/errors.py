@@ -37,7 +37,7 @@ class Unwritable(UserError):
 
 
 def extras() -> dict[str, list[str]]:
-    """Return the requirements of each optional extra of the installed distribution, except ``dev``."""
+    """Return the requirements of each optional extra of the installed distribution, except those for developers."""
     from importlib.metadata import PackageNotFoundError, requires
 
     found: dict[str, list[str]] = {}
@@ -46,7 +46,7 @@ def extras() -> dict[str, list[str]]:
     except PackageNotFoundError:  # a checkout on the import path that is not installed
         requirements = []
     for requirement in requirements:
-        if (extra := re.search(r"extra == ['\"]([\w-]+)", requirement)) and extra[1] != "dev":
+        if (extra := re.search(r"extra == ['\"]([\w-]+)", requirement)) and extra[1] not in ("dev", "docs"):
             found.setdefault(extra[1], []).append(requirement.partition(";")[0].strip())
     return found
 

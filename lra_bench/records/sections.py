@@ -50,28 +50,28 @@ class Data(Repeats):
 
 
 class Machine(TypedDict, total=False):
-    """The machine, as ``records.environment`` describes it."""
+    """The machine, as ``records.environment`` describes it; None is unknown."""
 
-    processor: str
+    processor: str | None
     processor_family: str | None
     processor_model: str | None
     processor_stepping: str | None
     virtual: bool | None
-    cache_bytes: dict[str, int]
-    instruction_sets: list[str]
-    architecture: str
+    cache_bytes: dict[str, int] | None
+    instruction_sets: list[str] | None
+    architecture: str | None
     cores_physical: int | None
     cores_logical: int | None
     cores_usable: int | None
     memory_bytes: int | None
     load_average_1_minute: float | None
-    device: str
-    precision: str
-    compile: bool
-    accelerated: bool
-    threads: int
-    processes: int
-    strategy: str
+    device: str | None
+    precision: str | None
+    compile: bool | None
+    accelerated: bool | None
+    threads: int | None
+    processes: int | None
+    strategy: str | None
     gpu: dict[str, Any] | None
     matmul_flops_per_second: float | None
 

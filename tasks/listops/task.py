@@ -40,6 +40,8 @@ LONG_TOKENS = 4_096
 SMALLEST_ACCEPTANCE = 1e-4
 LEVELS = 3
 """Number of levels of a tree that are evaluated for the rungs."""
+LARGEST_TREE = 1_000
+"""Largest accepted depth and number of arguments."""
 PAIRS, PAIR_LEVELS = 500, 5
 """Number of minimal pairs, and deepest level of their digit."""
 FITTED_ROWS, FITTED_TOKENS = 20_000, 2**23
@@ -435,10 +437,8 @@ class ListOps(Task):
             if not 0 <= getattr(self, option) < 1:
                 raise UserError(f"task.{option}={getattr(self, option)}: must be at least 0 and below 1")
         at_least(2, max_depth=self.max_depth, max_arguments=self.max_arguments)
-        if max(self.max_depth, self.max_arguments) > self.max_length:
-            raise UserError(
-                f"task.max_depth and task.max_arguments must be at most task.max_length, which is {self.max_length}"
-            )
+        if max(self.max_depth, self.max_arguments) > LARGEST_TREE:
+            raise UserError(f"task.max_depth and task.max_arguments must be at most {LARGEST_TREE}")
         at_least(1, extrapolation_rows=self.extrapolation_rows)
         at_least(0, seed=self.seed)
 

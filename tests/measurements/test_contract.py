@@ -90,7 +90,7 @@ def test_a_measurement_of_the_user_is_shown_like_ours(tmp_path):
     with importable(folder_with(tmp_path)):
         assert list(tidy(records, "runs")["size"]) == list(tidy(records, "sizes")["size"]) == [2, 3]
         assert dict(facts.groups(records))["Sizes"] == [("size", "2.0 / 3.0")]
-        assert "\nsize              3.0\n" in describe(records[1]) and contents.summary(records[1])["sizes/size"] == 3
+        assert "\n  size              3.0\n" in describe(records[1]) and contents.summary(records[1])["sizes/size"] == 3
         assert "tables/sizes" in contents.tables(SimpleNamespace(Table=dict), records[1])
 
 

@@ -417,7 +417,7 @@ def test_damaged_checkpoint_is_reported_and_training_starts_again(tmp_path, caps
     content = (tmp_path / LAST).read_bytes()
     (tmp_path / LAST).write_bytes(content[: len(content) // 2])
     found, _ = fit(toy(), tmp_path)
-    assert "cannot be read" in capsys.readouterr().err
+    assert "cannot be used" in capsys.readouterr().err
     assert found.state.curve == expected.state.curve
 
 
