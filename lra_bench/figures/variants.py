@@ -203,7 +203,7 @@ def heading(parts: Sequence[str]) -> str:
 def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
     """Return the smallest and the largest known value in the columns, NaN if none is known."""
     values = rows[list(columns)].astype(float)
-    return float(values.min(axis=None)), float(values.max(axis=None))
+    return float(values.min().min()), float(values.max().max())
 
 
 def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
