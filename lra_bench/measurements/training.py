@@ -36,6 +36,7 @@ class Training(TypedDict, total=False):
     score_at_half: float | None
     train_seconds: float | None
     evaluation_seconds: float | None
+    tokens_seen: int | None
     tokens_per_second: float | None
     padded_tokens_per_second: float | None
     validation_change_on_reload: float | None

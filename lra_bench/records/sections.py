@@ -122,6 +122,7 @@ class Train(TypedDict, total=False):
 
     steps: int
     batch_size: int
+    lr: float
 
 
 class Config(TypedDict, total=False):
