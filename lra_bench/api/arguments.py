@@ -1,4 +1,4 @@
-"""Arguments of the public functions: their types, and the overrides and folders that they stand for."""
+"""Convert the arguments of the public functions to overrides and folders, and define their types."""
 
 from __future__ import annotations
 

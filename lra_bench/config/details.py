@@ -198,7 +198,7 @@ def stated_deviations(docstring: str) -> list[str]:
 
 
 def stated_in_comments(text: str) -> list[str]:
-    """Return the deviations that an option file states in comments: those of its options, not of its class."""
+    """Return the deviations from the paper that the comments of an option file describe."""
     lines = [line.strip().lstrip("# ") for line in text.splitlines() if line.strip().startswith("#")]
     return stated_deviations("\n".join(f"\n{line}" if re.match("Deviation|Defaults", line) else line for line in lines))
 

@@ -179,7 +179,7 @@ class SlurmJob:
 
         if self._process is not None:
             self._terminate(signal.SIGTERM, None)
-            # Do not use Popen.wait: the code that this handler interrupts may be in a method of the same Popen object.
+            # Popen.wait is not reentrant, and this handler may interrupt a method of the same object.
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(SlurmJob(self._command))
@@ -204,7 +204,7 @@ def local_job(job: str) -> psutil.Process | None:
 
 @contextmanager
 def _job_environment() -> Iterator[None]:
-    """Set the environment variables of the jobs in this process, from which the jobs inherit them."""
+    """Set environment variables in this process, which the submitted jobs inherit."""
     before = dict(os.environ)
     os.environ.update(environment())
     try:

@@ -343,5 +343,5 @@ def _slices(slicings: Mapping[str, Slicing], chosen: NDArray[np.int64] | None, d
 
 
 def _name(budget: DepthBudget) -> str:
-    """Return the name of a budget for a progress bar, such as ``threshold 0.5``."""
+    """Return the text that a progress bar shows for a budget, such as ``threshold 0.5``."""
     return budget.kind if budget.value is None else f"{budget.kind} {budget.value:g}"

@@ -20,8 +20,8 @@ from lra_bench.errors import UserError
 
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
 
-_TEMPORARY = "lra-bench-"
-"""Beginning of the names of temporary folders."""
+_TEMPORARY = "lra-bench-ranks-"
+"""Beginning of the names of temporary folders; random letters, digits and underscores follow."""
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
 """Names of temporary files, including those left by killed processes; the group is the name of the target file."""
@@ -109,12 +109,13 @@ def sweep(folder: Path, prefix: str = "") -> None:
 def temporary_folder() -> Iterator[Path]:
     """Create a temporary folder that is removed when the context exits.
 
-    Folders that were left by killed processes are removed first. A folder is in use as long as it is locked, which the
-    operating system ends with the process; a new one has a minute to be locked.
+    Folders that killed processes left are removed first. A process locks its folder, and the operating system releases
+    the lock when the process ends. Folders younger than a minute are kept, because they may not be locked yet.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
         with suppress(OSError):  # of another user, in use, or removed by another process
-            if time.time() - left.stat().st_mtime > 60 and left.is_dir():
+            own = re.fullmatch(rf"{_TEMPORARY}[a-z0-9_]{{8}}", left.name) and left.is_dir()
+            if own and time.time() - left.stat().st_mtime > 60:
                 with _locked(left):
                     shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as folder, _locked(Path(folder)):

@@ -489,7 +489,7 @@ IDENTITY = (
     "task", "task_version", "protocol", "modified", "data_lacks", "model", "variant", "hardware", "reference", "hash",
     "hash_version", "seed",
 )  # fmt: skip
-"""Columns that identify a run; the first columns of each table of ``load_records``."""
+"""Columns that identify a run. They come first in every table of ``load_records``."""
 
 RUNS = (
     *IDENTITY, "status", "reason", "finished_at", "metric", "score", "low", "high", "examples", "loss",

@@ -68,7 +68,7 @@ def _width(section: Section, name: str) -> int:
 
 
 def _groups(section: Section, widths: Mapping[str, int], width: int) -> list[list[str]]:
-    """Return groups of columns that fit; from the second on they begin with the column of row names."""
+    """Divide the columns into groups that fit the width; groups after the first repeat the column of row names."""
     names = [str(name) for name in section.table.columns]
     head = next((name for name in section.heads if name in names), names[0])
     groups: list[list[str]] = [[]]

@@ -87,7 +87,7 @@ class Content:
 
     @cached_property
     def lengths(self) -> Integers:
-        """Number of bytes of the longer text, or of positions of the series, of each row, (R,)."""
+        """Length of each row, (R,): bytes of its longer text, or positions of its series."""
         lengths = self.inputs.lengths
         return lengths if lengths.ndim == 1 else lengths.max(axis=1)
 

@@ -63,10 +63,14 @@ def test_folders_of_killed_processes_are_removed_and_those_of_others_are_kept(
         processes[0].wait()
         with temporary_folder():
             assert killed.is_dir() and running.is_dir(), "a folder that is younger than a minute is kept"
-        for folder in (killed, running):
+        of_user = [tmp_path / name for name in ("lra-bench-main", "lra-bench-ranks-of-mine", "lra-bench")]
+        for folder in of_user:
+            folder.mkdir()
+        for folder in (killed, running, *of_user):
             os.utime(folder, (0, 0))
         with temporary_folder() as own:
             assert not killed.exists() and running.is_dir() and own.is_dir()
+            assert all(folder.is_dir() for folder in of_user)
         assert not own.exists()
     finally:
         for process in processes:
