@@ -318,7 +318,7 @@ def _select(
 
 
 def _names_of(kind: str, config_dir: Folder | None, **filters: Any) -> list[str]:
-    """Return the names of the options of a group."""
+    """Return the names of a kind of options, such as ``models``."""
     from lra_bench.config.import_path import importable
     from lra_bench.config.listing import options
 

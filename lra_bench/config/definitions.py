@@ -130,7 +130,7 @@ def closure_of(value: FunctionType | type) -> dict[str, Any]:
 
 
 def namespace_of(value: FunctionType | type) -> Mapping[str, Any]:
-    """Return the global variables of a function or class."""
+    """Return the global variables of the module in which a function or class is defined."""
     functions = [value] if isinstance(value, FunctionType) else methods(value)
     return functions[0].__globals__ if functions else vars(sys.modules[value.__module__])
 

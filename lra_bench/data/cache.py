@@ -118,9 +118,17 @@ class Cache:
             return found
 
     def _open(self, folder: Path) -> datasets.Dataset | None:
-        """Return the data set in a folder, None if it is missing or damaged; ``UserError`` if it is not accessible."""
+        """Return the data set in a folder, memory-mapped, or None if it is missing or damaged."""
         with self._root_in_errors():
-            return _open(folder)
+            if not folder.exists() or _damage(folder):
+                return None
+        import datasets
+
+        try:
+            opened = datasets.load_from_disk(str(folder))
+        except Exception:  # Arrow raises various exceptions for unreadable files; the folder is rebuilt
+            return None
+        return opened if isinstance(opened, datasets.Dataset) else None
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
         """Return the numbers stored as ``name``-``key``; compute and store them if there are none.
@@ -309,21 +317,6 @@ def _damage(folder: Path) -> str | None:
         if (size := path.stat().st_size) != known["bytes"]:
             return f"{file} has {size:,} bytes instead of {known['bytes']:,}"
     return None
-
-
-def _open(folder: Path) -> datasets.Dataset | None:
-    """Return the data set in a folder, memory-mapped, or None if it is missing or damaged."""
-    if not folder.exists() or _damage(folder):
-        return None
-    import datasets
-
-    try:
-        opened = datasets.load_from_disk(str(folder))
-    except Exception:  # Arrow raises various exceptions for unreadable files; the folder is rebuilt
-        return None
-    if not isinstance(opened, datasets.Dataset):
-        return None
-    return opened
 
 
 def _in_memory(built: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Dataset:

@@ -14,6 +14,7 @@ from lra_bench.config.measurements import measurements
 from lra_bench.measurement import merged
 from lra_bench.measurements.restriction import Restricted
 from lra_bench.records.schema import STATUSES, Record
+from lra_bench.tables.bibliography import Paper
 from lra_bench.tables.formatting import readable, score
 from lra_bench.tables.runs import missing_data, repeated_data
 
@@ -72,15 +73,11 @@ def command(records: Sequence[Record]) -> str:
 def bibtex(record: Record) -> str:
     """Return the BibTeX entry of the paper of the record's system, empty if it is unknown."""
     known = record.capability or {}
-    title, arxiv = known.get("paper"), str(known.get("arxiv") or "")
+    title, arxiv = str(known.get("paper") or ""), str(known.get("arxiv") or "")
     if not title:
         return ""
-    fields = {"title": "{" + re.sub(r"[&%$#_{}]", r"\\\g<0>", str(title)) + "}"}
-    if re.fullmatch(r"\d{4}\.\d{4,5}", arxiv):
-        fields |= {"year": f"20{arxiv[:2]}", "eprint": arxiv, "archivePrefix": "arXiv"}
-        fields["url"] = f"https://arxiv.org/abs/{arxiv}"
-    lines = "".join(f",\n  {name} = {{{value}}}" for name, value in fields.items())
-    return f"@misc{{{record.key.model}{lines}\n}}\n"
+    arxiv = arxiv if re.fullmatch(r"\d{4}\.\d{4,5}", arxiv) else ""
+    return Paper(title, arxiv, authors="", year=f"20{arxiv[:2]}" if arxiv else "", place="").bibtex()
 
 
 @functools.lru_cache(maxsize=4096)  # cells share most parts of their configurations, and writing YAML is slow

@@ -47,7 +47,7 @@ class Paper:
     def key(self) -> str:
         r"""The key for ``\cite``: first surname, year and first word of the title."""
         surname = re.split(r" et al\.| and |,", self.authors)[0]
-        word = next(word for word in re.findall(r"\w+", self.title) if word.lower() not in FILLERS)
+        word = next((word for word in re.findall(r"\w+", self.title) if word.lower() not in FILLERS), "untitled")
         ascii = unicodedata.normalize("NFKD", surname + self.year + word if surname else word + self.year)
         return re.sub(r"\W", "", ascii.encode("ascii", "ignore").decode()).lower()
 

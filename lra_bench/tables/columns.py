@@ -529,7 +529,7 @@ WIDE_TEXT = (
     "relative_speed", "relative_memory", "profile_time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
     "modified",
 )  # fmt: skip
-"""View of ``WIDE`` in text: terminal, Markdown and LaTeX."""
+"""View of ``WIDE`` in the terminal and Markdown."""
 
 WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modified"))
 """View of ``WIDE`` on the page: the table of all tasks."""
