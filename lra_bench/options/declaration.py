@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+LARGEST_FLOAT = 1e100
+"""Upper bound of options and of stored numbers with a fraction, so that their squares are finite."""
 
 MOST_ENTRIES = 10_000
 """Largest number of entries of a list."""
@@ -36,8 +38,8 @@ class Rule:
 
 AT_LEAST_ONE = Rule("must be at least 1 and below 2^63", lambda value: 1 <= value < 2**63)
 AT_LEAST_TWO = Rule("must be at least 2; null means none", lambda value: value >= 2)
-POSITIVE = Rule("must be above 0 and finite", lambda value: 0 < value <= sys.float_info.max)
-NOT_NEGATIVE = Rule("must be at least 0 and finite", lambda value: 0 <= value <= sys.float_info.max)
+POSITIVE = Rule("must be above 0 and at most 1e100", lambda value: 0 < value <= LARGEST_FLOAT)
+NOT_NEGATIVE = Rule("must be at least 0 and at most 1e100", lambda value: 0 <= value <= LARGEST_FLOAT)
 SHARE = Rule("must be at least 0 and below 1", lambda value: 0 <= value < 1)
 SEED = Rule("must be at least 0 and below 2^63", lambda value: 0 <= value < 2**63)
 

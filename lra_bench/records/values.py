@@ -14,10 +14,11 @@ from typing import Any
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema, from_json
 
 from lra_bench.contracts import UserError
+from lra_bench.options.declaration import LARGEST_FLOAT
 from lra_bench.runtime.safe_text import printable
 
 LARGEST = 2**63
-"""Upper bound of numbers, so that tables can store them in 64 bits."""
+"""Upper bound of integers, so that tables can store them in 64 bits."""
 
 DEEPEST = 100
 """Largest depth of nested lists and mappings in a record."""
@@ -139,7 +140,7 @@ _SCALARS: Mapping[Any, CoreSchema] = {
     Any: core_schema.any_schema(),
     bool: core_schema.bool_schema(),
     int: core_schema.int_schema(gt=-LARGEST, lt=LARGEST),
-    float: core_schema.float_schema(allow_inf_nan=False, gt=-LARGEST, lt=LARGEST),
+    float: core_schema.float_schema(allow_inf_nan=False, ge=-LARGEST_FLOAT, le=LARGEST_FLOAT),
     str: core_schema.str_schema(),
 }
 

@@ -86,7 +86,7 @@ def test_a_missing_section_is_named(composed, section):
         ("train.steps", 0, "train.steps=0: must be at least 1"),
         ("train.betas", [0.9, "x"], r"must be list\[float\]"),
         ("train.clip", [], r"must be float \| None"),
-        ("train.lr", float("nan"), "train.lr=nan: must be above 0 and finite"),
+        ("train.lr", float("nan"), "train.lr=nan: must be above 0 and at most 1e100"),
         ("measure.memory_lengths", [-1], r"measure\.memory_lengths=\[-1\]: must be at least 0"),
         ("hardware.strategy", "zero", "hardware.strategy=zero: choose none, ddp or fsdp"),
         ("train.order", "sorted", "train.order=sorted: choose shuffled or stream"),

@@ -155,7 +155,7 @@ DAMAGED: dict[str, tuple[dict, str]] = {
         "code.git_dirty should be a valid bool",
     ),
     "an integer that is too large": ({"training": {"steps": 10**400}}, "training.steps should be less than"),
-    "a float that is too large": ({"wall_seconds": 1e300}, "wall_seconds should be less than"),
+    "a float that is too large": ({"wall_seconds": 1e300}, "wall_seconds should be less than or equal"),
     "a section that is text": ({"config": {"task": "listops"}}, "config.task should be a valid dictionary"),
     "a deep configuration": ({"config": {"model": nested(900)}}, "config.model is nested more than 100 levels deep"),
     "deep differences": (
