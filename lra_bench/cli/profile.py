@@ -49,7 +49,7 @@ def profile(
                 write_csv(measured, output)
             say(f"wrote {path}")
     except KeyboardInterrupt:
-        say("lra-bench: interrupted; an unfinished profile is not saved, run it again.")
+        say("lra-bench: interrupted; run the same command again to measure all lengths.")
         sys.exit(130)
     if as_json:
         print_json([profile.as_dict() for profile in measured])
@@ -60,7 +60,8 @@ def profile(
 def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
     print(f"{found.task} · {found.protocol} · {found.hardware}")
     for title, rows in tables:
-        print(f"\n{title}")
-        print_table(rows)
+        if rows:
+            print(f"\n{title}")
+            print_table(rows)
     for warning in found.warnings:
         say(f"Note: {warning}.")

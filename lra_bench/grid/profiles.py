@@ -30,7 +30,8 @@ def profiles(
 ) -> Iterator[tuple[Profile, Path]]:
     """Measure the comparisons, and yield each profile with the file in the results folder that contains it.
 
-    Raises ``UserError`` if the folder cannot be written or a comparison uses several processes.
+    Raises ``UserError`` if the folder cannot be written or a comparison uses several processes. After an interruption
+    the lengths that were measured are yielded, then ``KeyboardInterrupt`` is raised.
     """
     from lra_bench.profiling.comparison.run import Comparison
 
@@ -45,6 +46,8 @@ def profiles(
                 )
             profile = Comparison(each.candidates, each.spec, hardware, each.protocol, refused=each.refused).run()
             yield profile, write_profile(profile.as_dict(), results)
+            if profile.interrupted:
+                raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)

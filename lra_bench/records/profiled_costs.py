@@ -15,8 +15,8 @@ MODE = "train"
 def attach_costs(records: Iterable[Record], profiles: Iterable[StoredProfile]) -> None:
     """Set ``profiled`` of the records of one results folder whose systems were profiled together.
 
-    Of the profiles of a task, protocol and machine, the one that contains the most of the recorded cells is used, the
-    latest if several do. All ratios are those of training steps at one length: the longest at which the most of these
+    Of the profiles of a task, protocol and machine, the one that contains the most of the recorded cells is used; if
+    several do, the latest that was not interrupted. All ratios are those of training steps at one length: the longest at which the most of these
     cells were timed.
     """
     by_place: dict[tuple[str, str, str], list[Record]] = {}
@@ -35,7 +35,9 @@ def _costs(profiles: Sequence[StoredProfile], hashes: set[str]) -> Mapping[str, 
     counts = [len(hashes & {row["hash"] for row in profile.rows}) for profile in profiles]
     if not counts or not max(counts):
         return {}
-    chosen = max(zip(counts, range(len(counts)), strict=True))[1]
+    # An interrupted profile has no summaries.
+    complete = [bool(profile.summaries) for profile in profiles]
+    *_, chosen = max(zip(counts, complete, range(len(counts)), strict=True))
     profile = profiles[chosen]
     rows = [row for row in _first_batch(profile.rows, MODE) if row["hash"] in hashes]
     ratios = [(row, ratio) for row in rows if (ratio := row["speed_ratio_default"])]

@@ -132,7 +132,7 @@ def test_no_process_remains_after_a_profile_is_stopped(folder: Folder, number: s
     assert alive == []
     if number == signal.SIGINT:
         assert running.returncode == 130
-        assert "an unfinished profile is not saved" in output and "Traceback" not in output
+        assert "run the same command again" in output and "Traceback" not in output
 
 
 def timed_processes(parent: psutil.Process) -> list[psutil.Process]:

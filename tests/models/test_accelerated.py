@@ -72,8 +72,13 @@ def test_accelerated_kernels_match_internal_kernels_with_gradients(kind, n, keys
     pytest.importorskip("fla", reason="the extra 'accelerated' is not installed")
     inputs = [x.cuda() for x in draw(kind, n, keys, values, dtype)]
     expected = compute(kind, True, [x.double() for x in inputs])
-    with torch.autocast("cuda", dtype):
-        found = compute(kind, False, inputs)
+    try:
+        with torch.autocast("cuda", dtype):
+            found = compute(kind, False, inputs)
+    except RuntimeError as error:  # flash-linear-attention refuses versions of Triton with wrong gradients
+        if "upgrade Triton" not in str(error):
+            raise
+        pytest.skip(str(error))
     for one, other in zip(expected, found, strict=True):
         assert (one - other).norm() <= (2e-2 if dtype == torch.bfloat16 else 3e-3) * one.norm()
 

@@ -99,6 +99,15 @@ def test_the_profile_with_the_most_shown_rows_is_used_alone(tmp_path: Path) -> N
     assert costs(overview(made(tmp_path)))["local"][0] == pytest.approx(8.0)
 
 
+def test_an_interrupted_profile_is_used_only_without_a_complete_one(tmp_path: Path) -> None:
+    interrupted = {**profile({"transformer": 1.0, "local": 99.0, "performer": 2.0}), "summaries": []}
+    write_profile(interrupted, tmp_path / "one")
+    assert made(tmp_path / "one")[1].profiled
+    write_profile(profile(), tmp_path)
+    write_profile(interrupted, tmp_path)
+    assert costs(overview(made(tmp_path)))["local"][0] == pytest.approx(8.0)
+
+
 @pytest.mark.parametrize("change", [{"task": "text"}, {"protocol": "small"}, {"hardware": "cpu-epyc-4t"}])
 def test_profiles_of_another_task_protocol_or_machine_are_not_used(tmp_path: Path, change: dict[str, str]) -> None:
     write_profile(profile(**change), tmp_path)

@@ -41,7 +41,8 @@ class Profile:
     growth, geometric means over lengths, and efficiency lengths. Those of inference contain the bytes of the inference
     state and its growth. ``baselines`` maps the keys ``default`` and ``math``
     to the names of exact attention. ``flops`` and ``energy`` have one row per model. Ratios are the model's value
-    divided by the baseline's: a speed ratio above one means faster, a memory ratio below one means less memory.
+    divided by the baseline's: a speed ratio above one means faster, a memory ratio below one means less memory. An
+    ``interrupted`` profile has the rows of the lengths that were measured, and no summaries.
     """
 
     task: str
@@ -56,6 +57,7 @@ class Profile:
     flops: list[dict[str, Any]] = field(default_factory=list)
     energy: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    interrupted: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values for JSON."""
@@ -110,7 +112,10 @@ class Comparison:
         )
 
     def run(self) -> Profile:
-        """Measure all groups of models and batch policies; ``KeyboardInterrupt`` ends all worker processes."""
+        """Measure all groups of models and batch policies.
+
+        ``KeyboardInterrupt`` ends all worker processes; it is raised only if no length has been measured.
+        """
         size = max(1, MAX_INTERLEAVED - len(self.baselines))
         for candidate in (*self.baselines, *self.others):
             if candidate.attention is None:
@@ -123,13 +128,17 @@ class Comparison:
         with bar(total, "Profile", unit="measurements") as advance:
             for group in groups:
                 plans = [(FIXED if batch != LARGEST else LARGEST, batch, lengths) for batch in self.batches]
-                while plans:
+                while plans and not self.profile.interrupted:
                     policy, batch, remaining = plans.pop(0)
                     found = self._lengths([*self.baselines, *group], policy, batch, remaining, advance)
                     has_single = 1 in self.batches or FALLBACK in (plan[0] for plan in plans)
                     if policy == FIXED and not has_single and (first := _first_out_of_memory(found)):
                         plans.append((FALLBACK, 1, [length for length in remaining if length >= first]))
                     self._keep(found, (policy, batch))
+        if self.profile.interrupted:
+            if not self.profile.rows:
+                raise KeyboardInterrupt
+            self.profile.summaries.clear()
         self._warn()
         return self.profile
 
@@ -141,7 +150,10 @@ class Comparison:
         lengths: Sequence[int],
         advance: ProgressCallback,
     ) -> list[Measured]:
-        """Measure all lengths of one batch policy; a mode that fails at a length is not measured at longer ones."""
+        """Measure all lengths of one batch policy; a mode that fails at a length is not measured at longer ones.
+
+        ``KeyboardInterrupt`` ends the measurement, and the lengths that were visited are returned.
+        """
         interleavings: list[Interleaving] = []
         modes = len(candidates) * len(MODES)
         reported = 0
@@ -157,16 +169,19 @@ class Comparison:
         )
         settings = [replace(first, length=length) for length in lengths]
         with WorkerPool() as processes:
-            for interleaving in first_visits(candidates, settings, processes, report):
-                interleavings.append(interleaving)
-                if interleaving.setting.length == self.profile.lengths[0] and batch == self.batches[0]:
-                    self._measure_costs(interleaving, report)
-                report(len(interleavings) * modes - reported, "")
-            processes.end_memory_processes()
-            for visit in range(1, VISITS[self.hardware.device.type]):
-                for number, interleaving in enumerate(interleavings, start=1):
-                    interleaving.revisit()
-                    report((visit * len(interleavings) + number) * modes - reported, "")
+            try:
+                for interleaving in first_visits(candidates, settings, processes, report):
+                    interleavings.append(interleaving)
+                    if interleaving.setting.length == self.profile.lengths[0] and batch == self.batches[0]:
+                        self._measure_costs(interleaving, report)
+                    report(len(interleavings) * modes - reported, "")
+                processes.end_memory_processes()
+                for visit in range(1, VISITS[self.hardware.device.type]):
+                    for number, interleaving in enumerate(interleavings, start=1):
+                        interleaving.revisit()
+                        report((visit * len(interleavings) + number) * modes - reported, "")
+            except KeyboardInterrupt:
+                self.profile.interrupted = True
         for interleaving in interleavings:
             self._store(interleaving)
         return [one for interleaving in interleavings for one in interleaving.found]
@@ -225,8 +240,10 @@ class Comparison:
             ]
 
     def _warn(self) -> None:
-        """Add warnings about uncertain ratios and unknown attention kernels."""
+        """Add warnings about an interruption, uncertain ratios and unknown attention kernels."""
         rows = self.profile.rows
+        if self.profile.interrupted:
+            self.profile.warnings.append("interrupted; it contains only the lengths that were measured before")
         wide = [row for row in rows for key in self.profile.baselines if uncertain(row, key)]
         if wide:
             ratios = sum(row[f"speed_ratio_{key}"] is not None for row in rows for key in self.profile.baselines)

@@ -159,6 +159,31 @@ def test_all_lengths_are_revisited_after_the_last_was_measured(scripted: type[Sc
     assert {len(row["round_medians_seconds"]) for row in profile.rows} == {VISITS["cpu"] * len(scripted.noise)}
 
 
+@pytest.mark.parametrize("finished", [1, 4])
+def test_interrupted_profile_keeps_the_lengths_that_were_measured(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, finished: int
+) -> None:
+    visits = iter(range(finished))
+
+    def interrupt_after(method: Any) -> Any:
+        def visit(*arguments: Any) -> Any:
+            if next(visits, None) is None:
+                raise KeyboardInterrupt
+            return method(*arguments)
+
+        return visit
+
+    for name in ("run", "revisit"):
+        monkeypatch.setattr(Scripted, name, interrupt_after(getattr(Scripted, name)))
+    profile = compare("linear", speed_batches=[1, 2])
+    assert profile.interrupted and not profile.summaries
+    assert {row["length"] for row in profile.rows} == set(LENGTHS[:finished])
+    assert {row["batch_size"] for row in profile.rows} == {1}
+    assert any("interrupted" in warning for warning in profile.warnings)
+    with pytest.raises(KeyboardInterrupt):
+        compare("linear")
+
+
 def test_baseline_that_does_not_fit_gives_no_ratio(scripted: type[Scripted]) -> None:
     scripted.available_bytes = 20e6
     profile = compare("linear")
