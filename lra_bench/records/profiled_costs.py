@@ -16,8 +16,8 @@ def attach_costs(records: Iterable[Record], profiles: Iterable[StoredProfile]) -
     """Set ``profiled`` of the records of one results folder whose systems were profiled together.
 
     Of the profiles of a task, protocol and machine, the one that contains the most of the recorded cells is used; if
-    several do, the latest that was not interrupted. All ratios are those of training steps at one length: the longest at which the most of these
-    cells were timed.
+    several do, the latest that was not interrupted. All ratios are those of training steps at one length: the longest
+    at which the most of these cells were timed.
     """
     by_place: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
