@@ -160,13 +160,15 @@ def main() -> int:
     request = json.load(sys.stdin)
     reduce_collections()  # saves time while modules are imported
     set_affinity(request["cores"])
-    raise_once(signal.SIGINT, signal.SIGTERM)
     # If memory runs out, the kernel kills this process before its parent, which records the failure.
     prepare_child(signal.SIGTERM, 500)
+    # An exception from a signal handler could look like a failed import, so SIGTERM ends the process during imports,
+    # when there is nothing to save, and SIGINT stays blocked until they end.
+    unblock(signal.SIGTERM)
     try:
-        # Import while signals are blocked: an exception from a signal handler could look like a failed import.
         import lra_bench.cells.stages  # noqa: F401
 
+        raise_once(signal.SIGINT, signal.SIGTERM)
         unblock()
         folder = json.loads(request["cell"])["config_dir"]
         with importable(Path(folder) if folder else None):  # may contain measurements

@@ -162,7 +162,11 @@ class CellProcess:
             return (
                 None if code == WRONG_INPUT else store.find_current(key, self.results)
             ), 1 if code == RECORDED else code
-        stopped = code == INTERRUPTED or (self.stop_requested and code == -signal.SIGKILL)
+        stopped = (
+            code == INTERRUPTED
+            or (self.stop_requested and code == -signal.SIGKILL)
+            or (self.stage == STARTING and code == -signal.SIGTERM)
+        )
         with cell_lock(key, self.results):
             # The process may have been killed after its record was written.
             record = store.find_current(key, self.results)

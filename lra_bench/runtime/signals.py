@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -46,9 +48,11 @@ def raise_once(*numbers: signal.Signals) -> None:
     """Raise ``KeyboardInterrupt`` on these signals, once per request to stop.
 
     For processes whose parent passes SIGINT on. After the first request, SIGINT is ignored, because the parent kills
-    the process on a second Ctrl-C. SIGTERM raises again after ``ECHO_SECONDS``.
+    the process on a second Ctrl-C. SIGTERM raises again after ``ECHO_SECONDS``. If Python ignores the exception,
+    because it was raised in a finalizer or a callback of a weak reference, it is raised again.
     """
     _supervised[0] = True
+    sys.unraisablehook = _raise_again
 
     def stop(number: int, frame: FrameType | None) -> None:
         if not _is_repeated(number):
@@ -56,6 +60,16 @@ def raise_once(*numbers: signal.Signals) -> None:
 
     for number in numbers:
         signal.signal(number, stop)
+
+
+def _raise_again(ignored: Any) -> None:
+    """Raise a ``KeyboardInterrupt`` that Python ignored again; print other ignored exceptions."""
+    if ignored.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(ignored)
+        return
+    _last_request[0] = -math.inf
+    # This is called inside the finalizer. The main thread runs the handler after it, in the usual way.
+    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
 
 @contextmanager
@@ -78,9 +92,9 @@ def ignore_all() -> None:
     exec("")
 
 
-def unblock() -> None:
-    """Unblock ``SIGNALS`` in this thread; pending signals are delivered immediately."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+def unblock(*numbers: signal.Signals) -> None:
+    """Unblock signals, by default ``SIGNALS``, in this thread; pending signals are delivered immediately."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers or SIGNALS)
 
 
 def ignore(number: int) -> None:

@@ -225,6 +225,34 @@ def test_repeated_signals_count_once_and_a_later_sigterm_counts_again():
     assert done.stdout.split() == ["raised", *["nothing"] * 4, "raised", "nothing"]
 
 
+IGNORED = """
+import os, signal, time, weakref
+from lra_bench.runtime.signals import SIGNALS, raise_once
+
+class Object:
+    pass
+
+def stop(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+
+raise_once(*SIGNALS)
+try:
+    known = Object()
+    reference = weakref.ref(known, stop)
+    del known  # Python ignores exceptions of the callback
+    print("ignored")
+    time.sleep(5)
+except KeyboardInterrupt:
+    print("raised")
+"""
+
+
+def test_a_signal_in_a_callback_of_a_weak_reference_is_not_lost():
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, check=True)
+    assert (done.stdout.split(), done.stderr) == (["ignored", "raised"], "")
+
+
 ENDING = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent process may ignore it
