@@ -11,13 +11,12 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, get_args, get_type_hints
 
-import yaml
-
 from lra_bench.build import load_class, suggest
 from lra_bench.contracts import UserError
 
+from . import yaml_files
 from .groups import option_files
-from .listing import LOADER, capabilities, describe, group_of
+from .listing import capabilities, describe, group_of
 from .measurements import our_measurements
 from .schema import CellConfig
 
@@ -49,7 +48,7 @@ def details(kind: str, name: str, config_dir: Path | None = None) -> dict[str, A
         raise UserError(f"list {kind} {name}: there is no such {group}{suggest(name, set(files))}")
     file = files[name]
     text = file.read_text(encoding="utf-8")
-    node: dict[str, Any] = yaml.load(text, LOADER) or {}
+    node: dict[str, Any] = yaml_files.load(text) or {}
     found: dict[str, Any] = {"name": name, "description": describe(file), "file": str(file)}
     if group == "model":
         position = (node.get("backbone") or {}).get("position")

@@ -11,12 +11,12 @@ import yaml
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
+from . import yaml_files
 from .capabilities import controller_capability, mixer_capability, network_capability
 from .groups import GROUPS, UNCOUNTABLE, option_files
 from .protocols import Protocol, combined, leaves, one_line
 from .task_groups import task_group
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, as about a hundred files are read
 LISTED = (*GROUPS, "grid", "task_group")
 PLURALS = {
     **{f"{group}s": group for group in LISTED if group not in UNCOUNTABLE},
@@ -164,7 +164,7 @@ def _read(model: Path) -> tuple[dict[str, Any], str]:
     Raises ``UserError`` if the file names no class.
     """
     try:
-        node = yaml.load(model.read_text(encoding="utf-8"), LOADER)["model"]
+        node = yaml_files.load(model.read_text(encoding="utf-8"))["model"]
         return node, str((node["mixer"] if "mixer" in node else node["network"])["_target_"])
     except (yaml.YAMLError, LookupError, TypeError) as error:
         raise UserError(f"model={model.stem}: {model} names no class under model.mixer or model.network") from error

@@ -16,6 +16,9 @@ MOST_ALIASES = 20
 They can expand to a size that is exponential in their number.
 """
 
+DEEPEST = 100
+"""Largest depth of nested lists and mappings; libyaml ends the process at a depth of some ten thousand."""
+
 PACKAGE = re.compile(r"\s*#\s*@package\s+(\S+)")
 """The header of a file, which Hydra reads only before all other comments."""
 
@@ -27,27 +30,27 @@ def read(path: Path, choice: str) -> tuple[Any, str]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if "*" in text and _nested_aliases(text) > MOST_ALIASES:
-            raise yaml.YAMLError(f"it has more than {MOST_ALIASES} nested aliases")
-        content = yaml.load(text, _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        content = load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         fault = " ".join(str(error).split())  # the message has several lines, with file and line number
         raise UserError(f"{choice}: a configuration file cannot be read ({path}: {fault})") from error
     header = PACKAGE.match(text)
     return content, header[1] if header else ""
 
 
-def _nested_aliases(text: str) -> int:
-    """Return the number of aliases inside of nodes with an anchor."""
-    number, anchored = 0, [False]  # whether each open node, or one around it, has an anchor
-    for event in yaml.parse(text):
+def load(text: str) -> Any:
+    """Return the value of a YAML document. Raises ``YAMLError``, also for deep nesting and many nested aliases."""
+    aliases, anchored = 0, [False]  # whether each open node, or one around it, has an anchor
+    for event in yaml.parse(text, _Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             anchored.append(anchored[-1] or event.anchor is not None)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchored.pop()
         else:
-            number += anchored[-1] and isinstance(event, yaml.AliasEvent)
-    return number
+            aliases += anchored[-1] and isinstance(event, yaml.AliasEvent)
+        if aliases > MOST_ALIASES or len(anchored) > DEEPEST:
+            raise yaml.YAMLError(f"it has more than {MOST_ALIASES} nested aliases or {DEEPEST} levels of nesting")
+    return yaml.load(text, _Loader)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]

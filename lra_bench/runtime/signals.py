@@ -67,9 +67,10 @@ def _raise_again(ignored: Any) -> None:
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
         return
-    _last_request[0] = -math.inf
     # This is called inside the finalizer. The main thread runs the handler after it, in the usual way.
-    threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with blocked():
+        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        _last_request[0] = -math.inf
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pickle
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,17 +19,26 @@ from safetensors.torch import save_model
 
 from lra_bench.data.archives import read_files
 from lra_bench.data.cache import Cache
+from lra_bench.grid import background
+from lra_bench.grid.plan import plan
 from lra_bench.records import store, tables
+from lra_bench.records.packed import RECORDS
+from lra_bench.records.profiles import write_profile
+from lra_bench.tables import export
+from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.published import COLUMNS, load_published
 from lra_bench.tasks.image.unpickle import load_batch
 from lra_bench.tasks.listops.files import read_examples
 from lra_bench.tasks.retrieval.files import find_pairs, read_pairs
+from lra_bench.tasks.table import Table
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
 from lra_bench.training.loop import State
 from lra_bench.training.optimizer import Optimizer
 from tests.data.test_archives import FILES, write
+from tests.support.grids import grid_of
 from tests.support.malformed import as_json, disk, error_message, spoiled_bytes, spoiled_tree
 from tests.support.record_factory import make_curves, make_predictions, make_record
+from tests.tables.test_relative import HASHES, profile
 from tests.training.test_loop import CPU, RECIPE, equal, toy, weights
 
 FEW, MANY = 25, 400
@@ -163,6 +173,76 @@ def corrupt_published(workspace, data):
     content = "\n".join([",".join(COLUMNS), *[",".join([f"m{n}", *row[1:]]) for n in range(4)]]).encode() + b"\n"
     (workspace / "numbers.csv").write_bytes(data.draw(spoiled_bytes(content)))
     return error_message(lambda: load_published(workspace))
+
+
+def corrupt_profile(workspace, data):
+    """Corrupt a profile; the table of its records is made with it or without."""
+    found = [make_record(model, hash=HASHES[model]) for model in HASHES]
+    for name in ("runs", "profiles"):
+        shutil.rmtree(workspace / name, ignore_errors=True)
+    for record in found:
+        store.write(record, workspace)
+    path = write_profile(profile(), workspace)
+    raw = json.loads(path.read_text())
+    corrupted = data.draw(st.one_of(spoiled_bytes(path.read_bytes()), spoiled_tree(raw).map(as_json)))
+    path.write_bytes(corrupted)
+    said: list[str] = []
+    export.render(LAYOUTS["long"].make(store.load_all(workspace, said.append)), "csv", layout="long")
+    return "\n".join(said)
+
+
+def corrupt_board(workspace, data):
+    """Corrupt packed records; those that are still valid are read."""
+    lines = [as_json(json.loads(json.dumps(make_record(seed=seed).to_dict()))) for seed in range(3)]
+    number = data.draw(st.integers(0, 2))
+    raw = json.loads(lines[number])
+    lines[number] = data.draw(st.one_of(spoiled_bytes(lines[number]), spoiled_tree(raw).map(as_json)))
+    (workspace / RECORDS).write_bytes(b"\n".join(lines))
+    said: list[str] = []
+    found = store.load_all(workspace, said.append)
+    assert len(found) >= 2
+    export.render(LAYOUTS["long"].make(found), "csv", layout="long")
+    return "\n".join(said)
+
+
+def corrupt_grid(workspace, data):
+    """Corrupt the file of a grid that runs in the background or was submitted."""
+    job = data.draw(st.sampled_from(["", "12_0"]))
+    path = grid_of("a", workspace, job).folder(workspace) / background.FILE
+    raw = json.loads(path.read_text())
+    path.write_bytes(data.draw(st.one_of(spoiled_bytes(path.read_bytes()), spoiled_tree(raw).map(as_json))))
+    return error_message(lambda: background.read(workspace, "a"))
+
+
+def corrupt_model_file(workspace, data):
+    content = (
+        b"# @package _global_\n# Own model.\nmodel:\n  label: Own\n  mixer: "
+        b"{_target_: lra_bench.models.sparse.sliding_window.SlidingWindow, window: 8}\ntrain: {lr: 1e-3}\n"
+    )
+    (workspace / "model").mkdir(exist_ok=True)
+    (workspace / "model" / "own.yaml").write_bytes(data.draw(spoiled_bytes(content)))
+    return error_message(lambda: plan(["task=listops", "protocol=smoke", "model=own"], workspace, workspace))
+
+
+def corrupt_table_of_the_user(workspace, data):
+    """Corrupt a CSV, JSON Lines or Parquet file of texts and labels."""
+    rows = {"text": ["one", "two words", "three", "four, five"] * 5, "label": ["a", "b", "a", "b"] * 5}
+    name = data.draw(st.sampled_from(["rows.csv", "rows.jsonl", "rows.parquet"]))
+    frame, path = pd.DataFrame(rows), workspace / name
+    if name.endswith("csv"):
+        frame.to_csv(path, index=False)
+    elif name.endswith("jsonl"):
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    path.write_bytes(data.draw(spoiled_bytes(path.read_bytes())))
+
+    def read():
+        task = Table(path=str(path))
+        task.prepare(Cache(workspace / "cache"))
+        len(task.split("train"))
+
+    return error_message(read)
 
 
 KINDS = {

@@ -292,11 +292,15 @@ def test_an_option_with_its_default_does_not_change_the_hash():
 
 
 @pytest.mark.parametrize(("group", "option"), [("model", "model"), ("grid", "grid"), ("task_group", "task")])
-def test_a_file_with_nested_aliases_is_refused_before_they_are_expanded(tmp_path, group, option):
+def test_a_file_with_nested_aliases_or_of_great_depth_is_refused(tmp_path, group, option):
     (tmp_path / group).mkdir()
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     (tmp_path / group / "bomb.yaml").write_text("\n".join(["a0: &a0 [x]", *levels]))
     with pytest.raises(UserError, match="it has more than 20 nested aliases"):
+        for cell in expand([f"{option}=bomb"], tmp_path):
+            compose(*cell, config_dir=tmp_path)
+    (tmp_path / group / "bomb.yaml").write_text("[" * 100_000)  # libyaml ends the process at such a depth
+    with pytest.raises(UserError, match="100 levels of nesting"):
         for cell in expand([f"{option}=bomb"], tmp_path):
             compose(*cell, config_dir=tmp_path)
 
