@@ -37,6 +37,8 @@ def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any
     content, package = yaml_files.read(path, f"{group}={name}")
     if not isinstance(content or {}, dict):
         raise UserError(f"{group}={name}: {path} must be a mapping of options to values")
+    if package == GLOBAL and not isinstance((content or {}).get(group, {}), dict):
+        raise UserError(f"{group}={name}: the section {group} of {path} must be a mapping of options to values")
     if package not in ("", "_group_", GLOBAL) or "defaults" in (content or {}):
         return by_hydra(group, name, config_dir)
     return (content or {}) if package == GLOBAL else {group: content or {}}

@@ -161,7 +161,7 @@ def read(results: Path, name: str | None) -> Grid:
     path = results / GRIDS / (name or known[-1]) / FILE
     try:
         return _grid(checked_json(read_whole(path, LARGEST_BYTES)), path.parent.name)
-    except (OSError, ValueError, RecursionError, TypeError, UserError) as error:
+    except (OSError, ValueError, TypeError, UserError) as error:
         cause = error.strerror if isinstance(error, OSError) else str(error).removeprefix("record: ")
         raise UserError(f"{path}: cannot be read as a grid ({cause})") from error
 

@@ -265,7 +265,7 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
     """
     try:
         return Record.from_dict(upgrade(checked_json(content)), path)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
     except (
         LookupError,

@@ -71,7 +71,10 @@ def checked_json(content: bytes) -> Any:
         # Names are cached: otherwise each of thousands of records has its own copies.
         value = from_json(content, allow_inf_nan=False, cache_strings="keys")
     except ValueError:  # json has clearer messages, and reads more encodings
-        value = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_refuse)
+        try:
+            value = json.loads(content.decode(json.detect_encoding(content)), parse_constant=_refuse)
+        except RecursionError:
+            raise UserError(f"is nested more than {DEEPEST} levels deep") from None
     if isinstance(value, dict | list):
         _clean(value, ())
     return value

@@ -286,7 +286,7 @@ def _json_lines(file: Path) -> Iterator[Mapping[str, Any]]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"line {number:,} of {file.name} is no JSON ({error})") from error
             if not isinstance(row, dict):
                 raise ValueError(f"line {number:,} of {file.name} is no JSON object")
