@@ -95,14 +95,14 @@ class MadRecall(NextTokenRecall):
         pairs = (block.tokens.astype(np.int64) - 1).reshape(len(block.tokens), -1, 2)
         targets, valid = np.full(block.tokens.shape, NOT_SCORED), np.ones(len(pairs), dtype=bool)
         value_of, rows = np.full((len(pairs), self.keys), NOT_SCORED), np.arange(len(pairs))
-        noise = (pairs >= self.keys + self.values).all(axis=2)
         is_pair = (pairs[..., 0] >= 0) & (pairs[..., 0] < self.keys)
         is_pair &= (pairs[..., 1] >= self.keys) & (pairs[..., 1] < self.keys + self.values)
         for place in range(pairs.shape[1]):
             key, value = np.clip(pairs[:, place, 0], 0, self.keys - 1), pairs[:, place, 1]
             known, own = value_of[rows, key], is_pair[:, place]
+            noise = (pairs[:, place] >= self.keys + self.values).all(axis=1)
             targets[:, 2 * place] = np.where(own, known, NOT_SCORED)
-            valid &= noise[:, place] | (own & ((known == NOT_SCORED) | (known == value)))
+            valid &= noise | (own & ((known == NOT_SCORED) | (known == value)))
             value_of[rows[own], key[own]] = value[own]
         return Block(block.tokens, targets), valid & (targets[:, -2] != NOT_SCORED)
 

@@ -195,8 +195,8 @@ class MultiQueryRecall(SyntheticTask):
         for pair in range(shown.shape[1]):
             hits = np.ones((len(symbols), symbols.shape[1] - context - kinds + 2), dtype=bool)
             for part in range(kinds - 1):
-                places = slice(context + part, context + part + hits.shape[1])
-                hits &= symbols[:, places] == shown[:, pair, part, None]
+                compared = symbols[:, context + part : context + part + hits.shape[1]]
+                hits &= compared == shown[:, pair, part, None]
             last = slice(context + kinds - 2, None)
             targets[:, last] = np.where(hits, shown[:, pair, -1, None], targets[:, last])
             sources[:, last] = np.where(hits, kinds * pair + kinds - 1, sources[:, last])
