@@ -61,9 +61,10 @@ class MultiQueryRecall(SyntheticTask):
     Floors (baselines without a model): ``majority``; ``value_shown``, a random one of the values shown.
 
     Source: Arora et al. 2023 (Zoology), arXiv 2312.04927, and HazyResearch/zoology@d88d6f5:zoology/data. The defaults
-    are the easiest setting of its figure 2. ``RecallTask`` has queries at any place and in random order. Deviates:
-    an updated value always differs from the one that it replaces (in the code from that of another key); no example
-    occurs twice. The paper reports the best of four learning rates on the reported data.
+    are the easiest setting of its figure 2. ``RecallTask`` has queries at any place and in random order. Deviates: an
+    updated value always differs from the one that it replaces (in the code from that of another key); no example occurs
+    twice; ``passes`` may be above 1, with which this version of the code fails. The paper reports the best of four
+    learning rates on the reported data.
     """
 
     citation = (
