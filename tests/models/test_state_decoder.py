@@ -9,6 +9,8 @@ import torch.nn.functional as F
 
 from lra_bench.contracts import Batch, TaskSpec, UserError
 from lra_bench.models.backbone import SequenceModel
+from lra_bench.models.memory.features import described
+from lra_bench.models.readout import at_places
 from lra_bench.options.backbone import BackboneOptions, OutputHead
 
 SPEC = TaskSpec("toy", "1", "tagging", "either", 5, train_length=9, vocabulary_size=6, decodes_state=True)
@@ -78,6 +80,14 @@ def test_only_the_state_of_the_last_token_reaches_the_head():
     logits.square().sum().backward()
     gradient = received[0].grad.abs().sum(dim=-1)
     assert (gradient[:, :-1] == 0).all() and (gradient[:, -1] > 0).all()
+
+
+def test_features_for_retrieval_are_the_inputs_of_the_decoder():
+    model, inputs = network(causal=True), batch([9, 5])
+    output, features = described(model, inputs)
+    states = model.hidden(inputs)[torch.arange(2), inputs.lengths - 1]
+    torch.testing.assert_close(features, at_places(states, 9), rtol=0, atol=1e-12)
+    assert output.logits.shape == (2, 9, 5)
 
 
 def test_other_tasks_have_no_decoder():
