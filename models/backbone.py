@@ -29,7 +29,7 @@ from .output_heads import output_layers
 from .parameters import inactive_parameter_count, parameter_count, projections
 from .positions.of_network import network_position
 from .prefix import with_prefix
-from .readout import Head, pool
+from .readout import Head, at_places, pool
 from .residual import check_residual, initialise_fixup
 from .reversible import run_reversibly
 from .token_embedding import token_embedding
@@ -153,6 +153,8 @@ class SequenceModel(nn.Module):
         if controller is not None:
             if options.mix_layers or self.funnel is not None:
                 raise UserError("model.controller: is not supported with backbone.mix_layers and backbone.funnel")
+            if spec.decodes_state:
+                raise UserError(f"model.controller: {spec.name} decodes one state, not tokens; choose another task")
             of_network = {"spec": spec, "width": width, "depth": depth, "causal": self.causal}
             refused = {"mixers": layers.kinds, "norm": options.norm, "reversible": self.reversible}
             self.controller = build(controller, Controller, "model.controller", **of_network, **refused)
@@ -171,6 +173,9 @@ class SequenceModel(nn.Module):
 
     def _pooled(self, x: Tensor, context: Context) -> Tensor:
         """Return the inputs of the head for normalised hidden states x (B, P + N, E)."""
+        if self.spec.decodes_state:
+            state = pool(x, "last", context.prefix, context.padding)
+            return at_places(state, x.shape[1] - context.prefix)
         return x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
 
     def hidden(self, batch: Batch) -> Tensor:

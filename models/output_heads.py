@@ -11,6 +11,7 @@ from lra_bench.options.backbone import OutputHead
 
 from .clusters import AdaptiveSoftmax
 from .feedforward import linear
+from .readout import StateDecoder
 from .token_embedding import EmbeddingTable
 
 
@@ -87,6 +88,10 @@ def output_layers(
             raise UserError(f"backbone.embedding.tied=true: {spec.name} does not predict tokens; leave it out")
         assert isinstance(embedding, EmbeddingTable)
         return TiedOutput(embedding)
+    if spec.decodes_state:
+        if kind != "softmax":
+            raise UserError(f"backbone.output.kind={kind}: {spec.name} has a decoder of its own; leave it out")
+        return StateDecoder(width, spec.classes)
     if kind == "softmax":
         return None
     if not spec.per_token:

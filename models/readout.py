@@ -11,6 +11,7 @@ from lra_bench.contracts import TaskSpec
 
 from .feedforward import FeedForward, linear
 from .mixer import Padding
+from .positions.sinusoidal import sinusoids
 
 PAIR_FEATURES = {"nli": 4, "concatenation": 2}
 """Ways to combine the vectors of two documents, with the input width of the head in multiples of E."""
@@ -42,6 +43,32 @@ def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
         return x[:, prefix:].mean(1)
     count = (padding.lengths - prefix).clamp(min=1)
     return padding.zero(x)[:, prefix:].sum(1) / count[:, None]
+
+
+def at_places(state: Tensor, length: int) -> Tensor:
+    """Return one state per sequence (B, E) plus the sinusoids of each of ``length`` positions, (B, N, E)."""
+    places = torch.arange(length, device=state.device)
+    return state[:, None] + sinusoids(places, state.shape[-1]).to(state.dtype)
+
+
+class StateDecoder(nn.Sequential):
+    """Decode the tokens of a sequence from one state: the results of ``at_places`` (B, N, E) to logits (B, N, V).
+
+    A network of two layers as wide as the state, with an RMSNorm in front of each and of the output layer, is applied
+    at every position. Poli et al. 2024 (MAD), arXiv 2403.17844; code: athms/mad-lab@0f49a45:mad/model/auto_encoder.py.
+
+    Deviation from the authors' code: weights have Xavier-uniform initial values (there a deviation of 0.02).
+
+    Args:
+        width: Number of features E.
+        classes: Number of classes V.
+    """
+
+    def __init__(self, width: int, classes: int) -> None:
+        layers: list[nn.Module] = []
+        for _ in range(2):
+            layers += [nn.RMSNorm(width), linear(width, width), nn.GELU()]
+        super().__init__(*layers, nn.RMSNorm(width), linear(width, classes))
 
 
 class Head(nn.Module):

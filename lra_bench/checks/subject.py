@@ -29,10 +29,10 @@ SHORT = 37
 """Number of positions of inputs: prime, so that no block divides it."""
 
 FORMS: tuple[Mapping[str, Any], ...] = (
-    {"kind": "tagging", "channels": 3, "vocabulary_size": None, "classes": CLASSES},
-    {"kind": "tagging", "channels": None, "vocabulary_size": 11, "classes": CLASSES},
-    {"kind": "language_modeling", "channels": None, "vocabulary_size": 11, "classes": 11},
-    {"kind": "classification", "channels": None, "vocabulary_size": 11, "classes": CLASSES},
+    {"kind": "tagging", "channels": 3, "vocabulary_size": None, "classes": CLASSES, "decodes_state": False},
+    {"kind": "tagging", "channels": None, "vocabulary_size": 11, "classes": CLASSES, "decodes_state": False},
+    {"kind": "language_modeling", "channels": None, "vocabulary_size": 11, "classes": 11, "decodes_state": False},
+    {"kind": "classification", "channels": None, "vocabulary_size": 11, "classes": CLASSES, "decodes_state": False},
     {},
 )
 """Changes of the task, of which the first that the network supports is used. The last is the task itself.

@@ -42,6 +42,8 @@ class TaskSpec:
         select_by: What selects the tested weights among the evaluations on the validation split: ``loss``, the lowest,
             or ``metric``, the best score. Near a floor the score selects noise, so ``metric`` is for tasks whose score
             is not computed from the targets of the loss.
+        decodes_state: Whether the classes of all tokens are decoded from the state of the last one, for tasks that
+            measure how much of a sequence one state contains; in tagging only.
     """
 
     name: str
@@ -56,6 +58,7 @@ class TaskSpec:
     metric: Literal["accuracy", "bits_per_character"] = "accuracy"
     chance: float | None = None
     select_by: Literal["loss", "metric"] = "loss"
+    decodes_state: bool = False
 
     def __post_init__(self) -> None:
         if (self.vocabulary_size is None) == (self.channels is None):

@@ -43,12 +43,14 @@ def described(network: SequenceModel, batch: Batch, memory: Any = None) -> tuple
     """Return the output of a network and the features of each target, (B, D), or (B, N, D) if tokens have targets.
 
     The features of a token are the input of the last feed-forward network, after its norm (Khandelwal et al. 2020,
-    arXiv 1911.00172), or of the output head if there is none. Those of a sequence are its pooled vector, and those of a
+    arXiv 1911.00172), or of the output head if there is none or if it
+    decodes one state. Those of a sequence are its pooled vector, and those of a
     pair of documents both vectors, 2 E numbers.
     """
     last = network.blocks[-1]
     feed_forward = last.feed_forward if isinstance(last, Block) else None
-    tapped = feed_forward if feed_forward is not None and network.spec.per_token else network.head
+    of_tokens = network.spec.per_token and not network.spec.decodes_state
+    tapped = feed_forward if feed_forward is not None and of_tokens else network.head
     inputs: list[Tensor] = []
     handle = tapped.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0].detach()))
     try:

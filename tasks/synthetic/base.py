@@ -88,6 +88,14 @@ class SyntheticTask(Task):
         """Return the examples of a stream as those of a split. A task whose splits score other targets overrides it."""
         return block
 
+    def draw_in(self, split: str, key: int, first: int, count: int, length: int) -> Block:
+        """Return examples of a stream as those of a split. A task whose splits have other examples overrides it."""
+        return self.in_split(self.draw(key, first, count, length), split)
+
+    def fitted_on(self, length: int) -> Iterator[Block]:
+        """Yield the training examples on which ``majority`` is fitted."""
+        return self.blocks("train", length)
+
     @abstractmethod
     def shortcuts(self, length: int) -> Mapping[str, Rule]:
         """Return the floors of the task other than ``majority``, by name, fitted on training examples of a length.
@@ -123,7 +131,7 @@ class SyntheticTask(Task):
         stream = settings_digest(GENERATOR_VERSION, "pairs", self.spec.name, self.settings(), length, self.seed)
 
         def draw(first: int, count: int) -> Block:
-            return self.in_split(self.draw(int(stream, 16), first, count, length), "test")
+            return self.draw_in("test", int(stream, 16), first, count, length)
 
         avoid = frozenset().union(*(digests_of(self.split(split)) for split in self.rows))
         pairs = draw_pairs(draw, self.decisive, self._read_as("test"), PAIRS, self.seed, avoid)
@@ -209,7 +217,7 @@ class SyntheticTask(Task):
         """Return the floors, fitted on training examples of a length, as rules by name."""
         from .floors import commonest
 
-        target = commonest(self.blocks("train", length), self.spec.classes)
+        target = commonest(self.fitted_on(length), self.spec.classes)
         return {"majority": lambda block: block.targets == target, **self.shortcuts(length)}
 
     def _floor_columns(self, split: str, length: int | None) -> FloorRows:
@@ -281,7 +289,7 @@ class SyntheticTask(Task):
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             def draw(first: int, count: int) -> Block:
-                return self.in_split(self.draw(int(stream, 16), first, count, length), name)
+                return self.draw_in(name, int(stream, 16), first, count, length)
 
             for block in distinct(draw, start, stop, length * self._documents, advance):
                 yield block.examples().table(fixed=True)

@@ -24,13 +24,13 @@ TRIES = 32
 
 
 @compiled
-def _start(key: Any, row: int, counter: Any) -> None:
+def start(key: Any, row: int, counter: Any) -> None:
     """Set the random counter of one example to a random position in the generator's cycle."""
     counter[0] = mix(key + np.uint64(row) * STEP)
 
 
 @compiled
-def _shuffle(items: Any, count: int, counter: Any) -> None:
+def shuffle(items: Any, count: int, counter: Any) -> None:
     """Move ``count`` items, sampled without replacement, to the front, in place (Fisher-Yates shuffle)."""
     for place in range(count):
         other = place + below(counter, len(items) - place)
@@ -52,7 +52,7 @@ def draw_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, ta
     counter = np.empty(1, dtype=np.uint64)
     rows, length = tokens.shape
     for row in range(rows):
-        _start(key, first + row, counter)
+        start(key, first + row, counter)
         tokens[row, copied:] = BLANK
         tokens[row, length - copied - 1] = SEPARATOR
         targets[row] = NOT_SCORED
@@ -78,7 +78,7 @@ def draw_scattered_copies(key: Any, first: int, copied: int, symbols: int, token
     rows, length = tokens.shape
     separator = length - copied - 1
     for row in range(rows):
-        _start(key, first + row, counter)
+        start(key, first + row, counter)
         tokens[row] = BLANK
         tokens[row, separator] = SEPARATOR
         targets[row] = NOT_SCORED
@@ -107,7 +107,7 @@ def draw_words(key: Any, first: int, product: Any, shortest: int, tokens: Any, t
     counter = np.empty(1, dtype=np.uint64)
     rows, length = tokens.shape
     for row in range(rows):
-        _start(key, first + row, counter)
+        start(key, first + row, counter)
         scored = shortest + below(counter, length - shortest + 1)
         state = 0
         for place in range(length):
@@ -124,7 +124,7 @@ def _probability(cumulative: Any, place: int) -> float:
 
 
 @compiled
-def _free_place(cumulative: Any, tokens: Any, counter: Any) -> int:
+def free_place(cumulative: Any, tokens: Any, counter: Any) -> int:
     """Sample one of the positions at which ``tokens`` (N,) is BLANK, given cumulative probabilities (N,)."""
     for _ in range(TRIES):
         place = int(np.searchsorted(cumulative, uniform(counter), side="right"))
@@ -164,7 +164,7 @@ def draw_recalls(
     counter = np.empty(1, dtype=np.uint64)
     keys, values, items = np.empty(half, np.int64), np.empty(half, np.int64), np.empty(half, np.int64)
     for row in range(tokens.shape[0]):
-        _start(key, first + row, counter)
+        start(key, first + row, counter)
         # Without a choice no random number is consumed, so that examples of a single number of pairs stay the same.
         choice = below(counter, len(choices)) if len(choices) > 1 else 0
         pairs = choices[choice]
@@ -175,16 +175,16 @@ def draw_recalls(
             keys[number] = values[number] = number
         for pair in range(pairs):
             order[pair] = pair
-        _shuffle(keys, pairs, counter)
-        _shuffle(values, pairs, counter)
+        shuffle(keys, pairs, counter)
+        shuffle(values, pairs, counter)
         # Without this shuffle earlier pairs would be queried at the more probable positions.
-        _shuffle(order, pairs, counter)
+        shuffle(order, pairs, counter)
         for pair in range(pairs):
             tokens[row, 2 * pair] = FIRST_KEY + keys[pair]
             tokens[row, 2 * pair + 1] = FIRST_KEY + half + values[pair]
         for query in range(queries if queries else pairs):
             pair = order[query % pairs]
-            place = 2 * pairs + _free_place(probabilities, tokens[row, 2 * pairs :], counter)
+            place = 2 * pairs + free_place(probabilities, tokens[row, 2 * pairs :], counter)
             tokens[row, place] = FIRST_KEY + keys[pair]
             targets[row, place] = values[pair]
 
@@ -209,7 +209,7 @@ def draw_needles(key: Any, first: int, needles: int, symbols: int, tokens: Any, 
     rows, length = tokens.shape
     first_symbol, starts = FIRST_MARKER + needles, length - 2
     for row in range(rows):
-        _start(key, first + row, counter)
+        start(key, first + row, counter)
         targets[row] = NOT_SCORED
         for place in range(length):
             tokens[row, place] = first_symbol + below(counter, symbols)
@@ -247,7 +247,7 @@ def draw_pairs(key: Any, first: int, keys: int, marks: int, balanced: bool, toke
     rows, _, length = tokens.shape
     units = np.empty(length - marks, dtype=np.int64)  # a mark and the key after it are one unit
     for row in range(rows):
-        _start(key, first + row, counter)
+        start(key, first + row, counter)
         same = below(counter, 2)
         document_key = below(counter, keys)
         targets[row] = same
@@ -265,7 +265,7 @@ def draw_pairs(key: Any, first: int, keys: int, marks: int, balanced: bool, toke
             else:
                 for place in range(marks, len(units)):
                     units[place] = FIRST_SYMBOL + below(counter, keys)
-            _shuffle(units, len(units), counter)
+            shuffle(units, len(units), counter)
             place = 0
             for unit in range(len(units)):
                 tokens[row, document, place] = units[unit]

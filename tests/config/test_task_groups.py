@@ -27,7 +27,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_the_groups_of_the_project() -> None:
-    assert group_names() == GROUPS == ["abilities", "decisions", "lra"]
+    assert group_names() == GROUPS == ["abilities", "decisions", "lra", "mad", "zoology"]
     assert [name for name in GROUPS if task_group(name).apart] == ["decisions"]
     assert task_group("lra").tasks == ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128")
 

@@ -22,6 +22,7 @@ HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
 LONG |= {"copy", "needle", "retrieval_synthetic", "selective_copy", "recall_ladder", "s3", "a5", "s5"}
 LONG |= {"key_to_door_memory"}
+LONG |= {"mad_noisy", "mad_fuzzy", "mad_copy", "mad_memorisation", "mqar_forgetting", "mqar_compositional"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TABLE = Path(__file__).parents[1] / "support" / "own_table" / "reviews.csv"
@@ -34,6 +35,13 @@ SLICINGS = {
     "recall": {"pairs", "distance"},
     "recall_ladder": {"pairs", "distance"},
     "needle": {"distance"},
+    "mqar": {"pairs", "distance"},
+    "mqar_forgetting": {"pairs", "distance"},
+    "mqar_compositional": {"pairs", "distance"},
+    "mad_recall": {"distance"},
+    "mad_noisy": {"distance"},
+    "mad_copy": {"distance"},
+    "mad_compression": {"distance"},
     "key_to_door": {"asked return", "actions"},
     "key_to_door_memory": {"asked return", "actions"},
 }
