@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .badges import Badge
-from .formatting import AT_FLOOR, score, score_with_half_width
+from .formatting import AT_FLOOR, half_width, number, score
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,10 @@ def share(value: float | None, metric: str | None, tail: str = "") -> Cell:
     """Return a cell with a score of ``metric`` and a separate unit."""
     if value is None:
         return EMPTY
-    number, space, unit = score(value, metric).partition(" ")
-    return Cell(number, value, unit=space + unit, tail=tail)
+    text = number(value, metric)
+    return Cell(text, value, unit=score(value, metric).removeprefix(text), tail=tail)
 
 
 def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:
     """Return a cell with a score and the wider half of its interval, without a unit."""
-    if value is None:
-        return EMPTY
-    _, sign, half = score_with_half_width(value, low, high, metric).partition(" ± ")
-    return Cell(score(value, metric).removesuffix(" %"), value, spread=f"± {half}" if sign else "")
+    return EMPTY if value is None else Cell(number(value, metric), value, spread=half_width(value, low, high, metric))

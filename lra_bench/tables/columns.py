@@ -13,26 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from lra_bench.config.measurements import measurements
 from lra_bench.measurement import Column, Display, Measurement, columns
 
 from . import column_cells as cells
-from .badges import RETENTION, badges_of_all
-from .formatting import source
+from .badges import RETENTION
 from .naming import modifications
-from .over_tasks import all_true, geometric_mean, largest, mean, shared
 from .runs import missing_data, repeated_data, section_of
 
 LONG = (
-    Column(name="task", help="name of the task", source="key.task"),
-    Column(
-        name="task_version",
-        help="version of the task; scores of different versions are not comparable",
-        source="data.version",
-    ),
+    Column("task", "name of the task", "key.task"),
+    Column("task_version", "version of the task; scores of different versions are not comparable", "data.version"),
     Column(
         name="protocol",
         help="name of the protocol, with its version from the second on; it ends in -searched if the learning rate was "
@@ -70,11 +64,9 @@ LONG = (
         source="variant_name",
         display=Display("variant", page_heading="system", left=True, kind="text", first="ascending"),
     ),
-    Column(name="model", help="name of the model", source="key.model"),
+    Column("model", "name of the model", "key.model"),
     Column(
-        name="label",
-        help="label of the model, as in papers, with the differences from the model's configuration file",
-        source="label",
+        "label", "label of the model, as in papers, with the differences from the model's configuration file", "label"
     ),
     Column(
         name="hardware",
@@ -87,9 +79,9 @@ LONG = (
         name="reference",
         help="reference board that the row belongs to, empty for your own rows",
         source="reference",
-        display=Display("source", left=True, text=lambda row, context: source(row["reference"])),
+        display=Display("source", left=True, text=lambda row, _: row["reference"] and f"reference {row['reference']}"),
     ),
-    Column(name="seeds", help="number of seeds that finished with status ok"),
+    Column("seeds", "number of seeds that finished with status ok"),
     Column(
         name="statuses",
         help="number of seeds by status; the page shows statuses other than ok, where the step benchmark failed, and "
@@ -99,7 +91,7 @@ LONG = (
         ),
     ),
     "restriction",
-    Column(name="metric", help="accuracy (between 0 and 1) or bits_per_character", source="metric"),
+    Column("metric", "accuracy (between 0 and 1) or bits_per_character", "metric"),
     Column(
         name="score",
         help="score on the test split, in {unit}; with several seeds their mean; tables show it with its 95 % "
@@ -114,9 +106,10 @@ LONG = (
         help="lower end of the 95 % confidence interval of the score: over examples with one seed, over seeds "
         "(Student's t) with 5 or more on one level, otherwise missing",
         source="test.low",
+        dtype="float64",
     ),
-    Column(name="high", help="upper end of the 95 % confidence interval of the score", source="test.high"),
-    Column(name="seed_scores", help="scores of the seeds, in the order of the seeds, separated by spaces"),
+    Column("high", "upper end of the 95 % confidence interval of the score", "test.high", dtype="float64"),
+    Column("seed_scores", "scores of the seeds, in the order of the seeds, separated by spaces"),
     Column(
         name="learned",
         help="number of seeds whose score exceeds the strongest floor by more than its 95 % confidence interval, "
@@ -142,7 +135,7 @@ LONG = (
             "difference": "score minus that of the reference row, over the seeds that both have",
             "difference_low": "lower end of the 95 % confidence interval of the difference",
             "difference_high": "upper end of the 95 % confidence interval of the difference",
-        },
+        }
     ),
     Column(
         name="p_against",
@@ -176,6 +169,7 @@ LONG = (
         help="score of the strongest floor (baseline without a model) on the same examples, in {unit}",
         run=lambda run: run.floor[1],
         seeds="mean",
+        dtype="float64",
         display=Display("{floor}", cell=cells.floor, first="best", scale=True),
     ),
     Column(
@@ -188,11 +182,13 @@ LONG = (
         help="score normalised so that the strongest floor other than a random rule is 0 and a perfect score is 1",
         run=lambda run: run.skill(run.record.score(), run.record.floors),
         seeds="mean",
+        dtype="float64",
     ),
     Column(
         name="comparable",
         help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
         "if the transformer was not run",
+        tasks="all true",
         display=Display("comparable with transformer", left=True, cell=cells.comparable),
     ),
     "search",
@@ -215,20 +211,15 @@ LONG = (
         help="options of the protocol that the user changed, with their values; long values are shortened",
         run=lambda run: ", ".join(f"{name}={value}" for name, value in modifications(run.record).items()),
     ),
-    Column(name="hash", help="hash of the configuration that determines the results", source="key.hash"),
+    Column("hash", "hash of the configuration that determines the results", "key.hash"),
     Column(
         name="hash_version",
         help="version of the rules by which the hash was computed; version 1 did not cover defaults in code",
         source="hash_version",
         dtype="Int64",
     ),
-    Column(
-        name="wall_seconds",
-        help="wall-clock time of all stages of the run, seconds",
-        source="wall_seconds",
-        seeds="mean",
-    ),
-    Column(name="loss", help="mean loss on the test split, nats", source="test.loss", seeds="mean"),
+    Column("wall_seconds", "wall-clock time of all stages of the run, seconds", "wall_seconds", seeds="mean"),
+    Column("loss", "mean loss on the test split, nats", "test.loss", seeds="mean"),
     Column(
         name="validation_score",
         help="score on the validation split",
@@ -237,32 +228,50 @@ LONG = (
     ),
     "training",
     "speed",
-    *columns(
-        {
-            "relative_speed": "speed of a training step divided by the Transformer's, from one stored profile in which "
-            "both were timed alternately; empty without a profile",
-            "spread_of_relative_speed": "half of the width of the 95 % interval of the relative speed, divided by it",
-            "relative_memory": "peak memory of a training step divided by the Transformer's, from the same profile",
-        },
-        source="profiled.",
+    Column(
+        name="relative_speed",
+        help="speed of a training step divided by the Transformer's, from one stored profile in which both were timed "
+        "alternately; empty without a profile; ~ marks a spread above 5 %",
+        source="profiled.relative_speed",
+        tasks="geometric mean",
         dtype="float64",
+        display=Display("relative speed {at}", cell=cells.relative_speed, machine=True),
+    ),
+    Column(
+        name="spread_of_relative_speed",
+        help="half of the width of the 95 % interval of the relative speed, divided by it",
+        source="profiled.spread_of_relative_speed",
+        tasks="largest",
+        dtype="float64",
+    ),
+    Column(
+        name="relative_memory",
+        help="peak memory of a training step divided by the Transformer's, from the same profile",
+        source="profiled.relative_memory",
+        tasks="geometric mean",
+        dtype="float64",
+        display=Display("relative memory {at}", "{:.2f}×", first="ascending", machine=True),
     ),
     Column(
         name="profile_time_exponent",
         help="growth exponent a of the time of a training step, time ~ length^a, from the same profile",
         source="profiled.time_exponent",
+        tasks="mean",
         dtype="float64",
+        display=Display("time exponent", "{:.2f}", first="ascending", machine=True),
     ),
     Column(
         name="profile_length",
         help="sequence length in tokens of the relative speed and memory",
         source="profiled.length",
+        tasks="shared",
         dtype="Int64",
     ),
     Column(
         name="profile_kernel",
         help="attention kernel of the Transformer that the relative speed and memory refer to",
         source="profiled.kernel",
+        tasks="shared",
     ),
     Column(
         name="profile_inference_seconds",
@@ -277,20 +286,20 @@ LONG = (
         seeds="mean",
     ),
     "extrapolation",
-    Column(name="reason", help="reasons for statuses other than ok", source="reason"),
+    Column("reason", "reasons for statuses other than ok", "reason"),
 )
 """Columns of the layout ``long``, which has one row per variant, task, protocol and hardware."""
 
 RUN_ONLY = (
-    Column(name="seed", help="random seed of the run", source="key.seed"),
+    Column("seed", "random seed of the run", "key.seed"),
     Column(
         name="status",
         help="status of the run: ok, diverged, out_of_memory, timeout, incompatible, failed or interrupted",
         source="status",
     ),
-    Column(name="finished_at", help="time at which the run finished, UTC, ISO 8601", source="finished_at"),
-    Column(name="attempt", help="number of the attempt that produced the record", source="attempt"),
-    Column(name="examples", help="number of scored targets of the test split", source="test.n"),
+    Column("finished_at", "time at which the run finished, UTC, ISO 8601", "finished_at"),
+    Column("attempt", "number of the attempt that produced the record", "attempt"),
+    Column("examples", "number of scored targets of the test split", "test.n"),
     Column(
         name="train_memory_exponent",
         help="growth exponent a of the peak memory of a training step, memory ~ length^a",
@@ -301,11 +310,9 @@ RUN_ONLY = (
         help="growth exponent a of the peak memory of a forward pass, memory ~ length^a",
         source="growth.inference.memory_exponent",
     ),
-    Column(name="family", help="family of the system, such as state_space", source="capability.family"),
+    Column("family", "family of the system, such as state_space", "capability.family"),
     Column(
-        name="path",
-        help="path of the JSON file of the record",
-        run=lambda run: str(run.record.path) if run.record.path else None,
+        "path", "path of the JSON file of the record", run=lambda run: str(run.record.path) if run.record.path else None
     ),
 )
 """Further columns of single runs."""
@@ -329,36 +336,33 @@ def _as_in_long(name: str, **display: Any) -> Column:
 def _of_task(name: str, **changes: Any) -> Column:
     """Return a column of ``LONG`` as one that a wide table has for each task."""
     found = _as_in_long(name)
-    help = f"on this task: {found.help}"
-    return replace(
-        found, name=f"{name}_<task>", help=help, source="", run=None, seeds="first", display=Display(), **changes
-    )
+    changes = {"tasks": None, "run": None, "seeds": "first", "display": Display(), **changes}
+    return replace(found, name=f"{name}_<task>", help=f"on this task: {found.help}", source="", **changes)
 
 
-def _over_tasks(name: str, tasks: Callable[..., Any], help: str, display: Display = Display()) -> Column:  # noqa: B008
+def _over_tasks(name: str) -> Column:
     """Return a column of ``LONG`` as one that a wide table combines over its tasks."""
     found = _as_in_long(name)
-    help = f"{found.help}; {help}"
-    return replace(found, help=help, source="", run=None, seeds="first", tasks=tasks, display=display)
+    ending = "empty if tasks differ" if found.tasks == "shared" else f"{found.tasks} over the profiled tasks"
+    return replace(found, help=f"{found.help}; {ending}", source="")
 
 
 def _average(name: str, help: str) -> tuple[Column, ...]:
     """Return the columns of an average over tasks, with its interval and the number of seeds."""
-    display = Display(
-        name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
-    )
+    cell, text = partial(cells.average, name), partial(cells.average_text, name)
+    display = Display(name, page_heading=name.replace("_", " "), cell=cell, text=text)
     end = f"end of the 95 % confidence interval of {name} over seeds"
     seeds = f"number of seeds of {name}, if all its tasks have the same seeds"
     return (
-        Column(name=name, help=help, dtype="float64", display=display),
+        Column(name, help, dtype="float64", display=display),
         *columns({f"{name}_low": f"lower {end}", f"{name}_high": f"upper {end}"}, dtype="float64"),
-        Column(name=f"{name}_seeds", help=seeds, dtype="Int64"),
+        Column(f"{name}_seeds", seeds, dtype="Int64"),
     )
 
 
 WIDE = (
     *map(_as_in_long, ("protocol", "section")),
-    Column(name="kind", help="measured, or floor (a baseline without a model)"),
+    Column("kind", "measured, or floor (a baseline without a model)"),
     _as_in_long("variant", text=cells.named_kind),
     *map(_as_in_long, ("model", "label")),
     Column(
@@ -378,7 +382,7 @@ WIDE = (
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a "
         "perfect score is 1, without tasks that are not scored by accuracy and tasks that are not learned at "
         "this budget; rows are sorted by it",
-        tasks=mean,
+        tasks="mean",
         of="skill_<task>",
         of_accuracies=True,
         dtype="float64",
@@ -393,12 +397,9 @@ WIDE = (
         dtype="float64",
         display=Display("{part}{remark}", cell=cells.task_score, key="{part}", first="best"),
     ),
-    _of_task("low", dtype="float64"),
-    _of_task("high", dtype="float64"),
+    *map(_of_task, ("low", "high")),
     _of_task("seeds", dtype="Int64"),
-    *map(_of_task, ("statuses", "seed_scores", "learned", "two_levels", "best")),
-    _of_task("floor", dtype="float64"),
-    _of_task("skill", dtype="float64"),
+    *map(_of_task, ("statuses", "seed_scores", "learned", "two_levels", "best", "floor", "skill")),
     Column(
         name="searched_lr_<task>",
         help="learning rate that the search chose on this task; empty if it was not searched",
@@ -430,32 +431,13 @@ WIDE = (
         "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds diverged or "
         "ran out of memory or time",
     ),
-    _over_tasks(
-        "relative_speed",
-        geometric_mean,
-        "geometric mean over the profiled tasks; ~ marks a spread above 5 %",
-        Display("relative speed {at}", cell=cells.relative_speed, machine=True),
-    ),
-    _over_tasks("spread_of_relative_speed", largest, "the largest over tasks"),
-    _over_tasks(
-        "relative_memory",
-        geometric_mean,
-        "geometric mean over the profiled tasks",
-        Display("relative memory {at}", "times", first="ascending", machine=True),
-    ),
-    _over_tasks("profile_length", shared, "empty if tasks differ"),
-    _over_tasks("profile_kernel", shared, "empty if tasks differ"),
-    _over_tasks(
-        "profile_time_exponent",
-        mean,
-        "mean over the profiled tasks",
-        Display("time exponent", "exponent", first="ascending", machine=True),
-    ),
+    *map(_over_tasks, ("relative_speed", "spread_of_relative_speed", "relative_memory")),
+    *map(_over_tasks, ("profile_length", "profile_kernel", "profile_time_exponent")),
     Column(
         name=f"retention_{RETENTION}",
         help="skill at four times the training length divided by skill at the training length, mean over tasks that "
         "are scored by accuracy and whose score has a confidence interval entirely better than the floor",
-        tasks=mean,
+        tasks="mean",
         of_accuracies=True,
         dtype="float64",
         display=Display(f"skill kept {RETENTION}", "percent"),
@@ -464,16 +446,15 @@ WIDE = (
         name="parameters",
         help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
         "on each task in the order of the columns if they differ",
-        tasks=largest,
+        tasks="largest",
         dtype="Int64",
         display=Display("parameters", cell=cells.parameters, first="ascending"),
     ),
-    replace(_as_in_long("comparable"), tasks=all_true),
+    _as_in_long("comparable"),
     Column(
         name="status",
         help="statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths without a "
         "score, with the tasks concerned unless all are",
-        tasks=badges_of_all,
         display=Display(
             "status",
             left=True,
@@ -578,9 +559,7 @@ def _with_source(section: str, column: Column) -> Column:
 
 
 def _with_others(
-    names: Sequence[str],
-    classes: Iterable[type[Measurement]],
-    after: Callable[[Column], Sequence[str] | None],
+    names: Sequence[str], classes: Iterable[type[Measurement]], after: Callable[[Column], Sequence[str] | None]
 ) -> list[str]:
     """Return the names with those of the columns of measurements that they do not contain.
 

@@ -10,8 +10,7 @@ from lra_bench.config.measurements import measurements
 from lra_bench.measurement import listed
 from lra_bench.records.schema import STATUSES, Record
 
-from .export import terminal_width
-from .formatting import difference, readable, score, score_with_interval
+from .formatting import difference, readable, score, score_with_interval, terminal_width
 from .runs import Run, missing_data, repeated_data
 
 Facts = Iterator[tuple[str, str]]

@@ -12,7 +12,7 @@ from lra_bench.statistics.paired import MIN_SEEDS
 
 from .badges import SHORT
 from .column import Row
-from .formatting import readable, rows_of, short_labels
+from .formatting import BITS, number, readable, rows_of, short_labels
 from .overview import task_columns
 
 if TYPE_CHECKING:
@@ -174,13 +174,9 @@ def _cite(key: str | None) -> str:
 def _cell(row: Row, task: str) -> str:
     """Return the score as a number, a status in braces, or an empty cell if the task was not run."""
     if row[f"score_{task}"] is not None:
-        return _number(row[f"score_{task}"], row[f"metric_{task}"])
+        return number(row[f"score_{task}"], row[f"metric_{task}"])
     status = _status(row, task)
     return f"{{{SHORT.get(status, readable(status))}}}" if status else ""
-
-
-def _number(value: float, metric: str | None) -> str:
-    return f"{value:.3f}" if metric == "bits_per_character" else f"{100 * value:.1f}"
 
 
 def _status(row: Row, task: str) -> str:
@@ -192,7 +188,7 @@ def _status(row: Row, task: str) -> str:
 def _floor(rows: Sequence[Row], task: str) -> str:
     known = [row[f"floor_{task}"] for row in rows if row[f"floor_{task}"] is not None]
     metric = next((row[f"metric_{task}"] for row in rows if row[f"metric_{task}"]), None)
-    return _number(math.fsum(known) / len(known), metric) if known else ""
+    return number(math.fsum(known) / len(known), metric) if known else ""
 
 
 def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
@@ -200,7 +196,7 @@ def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
     cells = [(row, task) for row in rows for task in tasks if row[f"score_{task}"] is not None]
     metrics = {task: row[f"metric_{task}"] for row, task in cells}
     names = short_labels(tasks)
-    bits = [names[task] for task, metric in metrics.items() if metric == "bits_per_character"]
+    bits = [names[task] for task, metric in metrics.items() if metric == BITS]
     parts = [f"{names[task]}: {task.partition('(')[2].removesuffix(')')}" for task in tasks if "(part)" in names[task]]
     measure = "Accuracy on the test split in %" if len(bits) < len(metrics) else "Bits per character on the test split"
     if 0 < len(bits) < len(metrics):

@@ -14,11 +14,12 @@ from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
-from .badges import RETENTION, all_ended, badges
+from .badges import RETENTION, all_ended, badges, badges_of_all
 from .column import in_order
 from .formatting import rows_of
-from .over_tasks import FIVE, PATH_X, averages
+from .published import FIVE, PATH_X, averages
 from .runs import SECTIONS
+from .seeds import combine
 from .table import leaderboard, not_learned, runs, with_types
 
 if TYPE_CHECKING:
@@ -175,11 +176,15 @@ def over_tasks(row: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
     """
     labels = on_one_board(labels)
     accuracies = [label for label in labels if row[f"metric_{label}"] == "accuracy"]
-    return {
-        column.name: column.over_tasks(row, accuracies if column.of_accuracies else labels)
-        for column in registry.WIDE
-        if column.tasks is not None
-    }
+    found: dict[str, Any] = {"status": badges_of_all({label: row[f"status_{label}"] for label in labels})}
+    for column in registry.WIDE:
+        if column.tasks is not None:
+            names = [
+                (column.of or f"{column.name}_<task>").replace("<task>", label)
+                for label in (accuracies if column.of_accuracies else labels)
+            ]
+            found[column.name] = combine(column.tasks, [row[name] for name in names])
+    return found
 
 
 def _retention(entry: Mapping[str, Any]) -> float | None:

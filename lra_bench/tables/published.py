@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
 
-from .over_tasks import PATH_X, averages
-
 if TYPE_CHECKING:
     import pandas as pd
 
 PACKAGE = "lra_bench.published"
+
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
+PATH_X = "pathfinder128"
 
 COLUMNS: Mapping[str, str] = {
     "model": "name of the model in the source",
@@ -111,6 +112,21 @@ def check_published(folder: Traversable | None = None) -> Finding:
     except UserError as error:
         return Finding("published numbers", str(error), False)
     return Finding("published numbers", f"{len(frame):,} from {frame['source_title'].nunique()} sources", True)
+
+
+def averages(scores: Mapping[str, float], path_x_failed: bool = False) -> dict[str, float | None]:
+    """Return ``avg5`` over the five tasks without Path-X and ``avg6_fail50`` with Path-X.
+
+    ``scores`` maps tasks to accuracies between 0 and 1. A failed Path-X counts as chance level, 0.5. An average is None
+    if one of its scores is missing.
+    """
+    five = [scores[task] for task in FIVE if task in scores]
+    path_x = 0.5 if path_x_failed else scores.get(PATH_X)
+    complete = len(five) == len(FIVE)
+    return {
+        "avg5": sum(five) / 5 if complete else None,
+        "avg6_fail50": (sum(five) + path_x) / 6 if complete and path_x is not None else None,
+    }
 
 
 def cite(row: Mapping[Any, Any]) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .formatting import Section, without_empty
-from .over_tasks import FIVE, PATH_X
-from .published import AVERAGES, FLAGS, ONE_ROW, cite, recomputed_averages
+from .published import AVERAGES, FIVE, FLAGS, ONE_ROW, PATH_X, cite, recomputed_averages
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,15 +10,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from lra_bench.measurement import Rule
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Rule = Literal["first", "shared", "mean", "largest", "median of all", "sum of all"]
-"""How the values of the seeds of a row are combined, see ``Column.seeds``; ``shared`` is missing if seeds differ."""
 
 SUMMARY = ("score", "low", "high", "learned", "two_levels", "clears_floor")
 
@@ -107,11 +105,15 @@ def _scores(values: Mapping[str, list[Any]], scored: Sequence[int]) -> dict[str,
 
 
 def combine(rule: Rule, values: Sequence[Any]) -> Any:
-    """Combine the values of the seeds of a row, None if no value is known."""
+    """Combine values, such as those of the seeds of a row; None if no value is known."""
     found = [value for value in values if is_known(value)]
     if not found or (rule.endswith("of all") and len(found) < len(values)):
         return None
     match rule:
+        case "all true":
+            return False if False in found else True if len(found) == len(values) else None
+        case "geometric mean":
+            return math.exp(math.fsum(map(math.log, found)) / len(found))
         case "median of all":
             return statistics.median(found)
         case "sum of all":
