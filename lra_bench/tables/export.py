@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import STATUSES, Record
@@ -25,9 +26,6 @@ from .seeds import printed
 from .summary import best_rows, summary
 from .table import leaderboard
 from .terminal import terminal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SUFFIXES = {"markdown": "md", "csv": "csv", "json": "json"}
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")

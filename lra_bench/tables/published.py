@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PACKAGE = "lra_bench.published"
 
@@ -96,8 +95,6 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
     Raises ``UserError`` with file and line if a row is invalid or a number has no source, or if ``folder`` has no CSV
     file.
     """
-    import pandas as pd
-
     rows = list(_rows(folder)) if folder is not None else _packaged()
     if not rows:
         raise UserError(f"--published {folder}: there are no CSV files with published numbers in this folder")
@@ -142,8 +139,6 @@ def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
     The result has one row per file, source, table and model with scores on the five tasks. Rows whose averages are
     printed without these scores are omitted: scores are not looked up in other tables.
     """
-    import pandas as pd
-
     found = []
     for key, group in frame[frame["metric"] == "accuracy"].groupby(ONE_ROW, sort=False):
         scores = dict(zip(group["task"], group["value"] / 100, strict=True))

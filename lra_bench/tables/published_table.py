@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .formatting import Section, without_empty
 from .published import AVERAGES, FIVE, FLAGS, ONE_ROW, PATH_X, cite, recomputed_averages
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = ("accuracy", "validation_accuracy", "bits_per_character")
 TASKS = (*FIVE, PATH_X, "pathfinder256", "enwik8")

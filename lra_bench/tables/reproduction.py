@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.records.schema import Record
 
 from .formatting import Section, rows_of
 from .published import load_published
 from .runs import section_of, seed_score
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROTOCOL = "small"
 """The protocol whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902)."""
@@ -30,8 +29,6 @@ def reproduction(records: Iterable[Record]) -> pd.DataFrame:
     many points it lies ``above`` or ``below``. Models without a published number, with other options, and modified
     protocols are left out.
     """
-    import pandas as pd
-
     bands = published_bands()
     seeds: dict[tuple[str, str, str, str], list[float]] = {}
     for record in records:
@@ -66,8 +63,6 @@ def published_bands(sources: Sequence[str] = SOURCES) -> dict[tuple[str, str], l
 
 def reproduction_sections(frame: pd.DataFrame) -> Iterator[Section]:
     """Yield one table per task from the data of the layout ``reproduction``."""
-    import pandas as pd
-
     for task, group in frame.groupby("task", sort=False):
         rows = [
             {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
@@ -31,9 +33,6 @@ from .formatting import (
 from .overview import task_columns
 from .seeds import combine
 from .table import RANKED_TOGETHER
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SECTION_TITLES: Mapping[Any, str] = {
     "ranked": "",
