@@ -47,7 +47,8 @@ class Display:
         text: A function that returns the cell as text and replaces ``cell`` in tables of text.
         key: The name in links to the page, by default the name in the data.
         kind: How cells are sorted.
-        first: The direction of the first sort; ``best`` sorts the best score first.
+        first: The direction of the first sort, by default ``descending``, of texts ``ascending``; ``best`` sorts the
+            best score first.
         machine: Whether values are sorted within the same hardware only.
         scale: Whether cells are in the unit of the metric (see ``Context.units``). By default they show a score, which
             is marked if the column ``clears_floor…`` instead of ``score…`` is false.
@@ -62,7 +63,7 @@ class Display:
     text: Callable[..., str] | None = None
     key: str = ""
     kind: Literal["number", "text"] = "number"
-    first: Direction | Literal["best"] = "descending"
+    first: Direction | Literal["best", ""] = ""
     machine: bool = False
     scale: bool = False
 

@@ -102,7 +102,7 @@ class Shown:
         """The direction of the first sort."""
         if self.display.first == "best":
             return "ascending" if self.context.metric == BITS else "descending"
-        return self.display.first
+        return self.display.first or ("ascending" if self.display.kind == "text" else "descending")
 
     def cell(self, row: Row) -> Cell:
         """Return the cell of ``row``."""

@@ -107,6 +107,11 @@ def status_of_tasks(row: Row, context: Context) -> Cell:
     return Cell(value=len(found) or None, badges=found)
 
 
+def badges_text(row: Row, context: Context) -> str:
+    """Return the badges of all tasks as text, with the tasks."""
+    return str(row["status"] or "")
+
+
 def statuses_text(row: Row, context: Context) -> str:
     """Return the statuses of the seeds unless all are ok, and whether the mechanism restricts nothing."""
     ended = "" if set(row["statuses"]) == {"ok"} else str(row["statuses"])

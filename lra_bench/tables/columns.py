@@ -18,6 +18,7 @@ from typing import Any
 
 from lra_bench.config.measurements import measurements
 from lra_bench.measurement import Column, Display, Measurement, columns
+from lra_bench.records.schema import STATUSES
 
 from . import column_cells as cells
 from .badges import RETENTION
@@ -35,14 +36,13 @@ LONG = (
     ),
     Column(
         name="data_lacks",
-        help="what the data lacks compared with the full task: missing parts, or information lost by lossy coding "
-        "such as JPEG; empty if nothing",
+        help="missing parts of the data, or information lost by lossy coding such as JPEG; empty if nothing",
         run=lambda run: missing_data(run.record),
     ),
     Column(
         name="data_repeats",
-        help="examples that occur in several splits, such as `123 of 25,000 test in train`: a model may have been "
-        "trained on them; empty if none, or if they were not counted",
+        help="examples that occur in several splits, such as `123 of 25,000 test in train`; empty if none, or if they "
+        "were not counted",
         run=lambda run: repeated_data(run.record),
     ),
     Column(
@@ -62,18 +62,16 @@ LONG = (
         name="variant",
         help="model and its differences from the model's configuration file",
         source="variant_name",
-        display=Display("variant", page_heading="system", left=True, kind="text", first="ascending"),
+        display=Display("variant", page_heading="system", left=True, kind="text"),
     ),
     Column("model", "name of the model", "key.model"),
-    Column(
-        "label", "label of the model, as in papers, with the differences from the model's configuration file", "label"
-    ),
+    Column("label", "label of the model, with the differences from the model's configuration file", "label"),
     Column(
         name="hardware",
         help="machine on which the row was measured, followed by @ and the name of its reference board if it has "
         "one; speed and memory are comparable only on the same machine",
         source="machine",
-        display=Display("hardware", left=True, kind="text", first="ascending"),
+        display=Display("hardware", left=True, kind="text"),
     ),
     Column(
         name="reference",
@@ -110,12 +108,7 @@ LONG = (
     ),
     Column("high", "upper end of the 95 % confidence interval of the score", "test.high", dtype="float64"),
     Column("seed_scores", "scores of the seeds, in the order of the seeds, separated by spaces"),
-    Column(
-        name="learned",
-        help="number of seeds whose score exceeds the strongest floor by more than its 95 % confidence interval, "
-        "paired over the same examples if the record contains that interval",
-        dtype="Int64",
-    ),
+    Column("learned", "number of seeds whose score exceeds the floor by more than its interval", dtype="Int64"),
     Column(
         name="two_levels",
         help="whether the scores of the seeds lie on two levels: the largest gap exceeds 10 points (or 10 % of the "
@@ -123,8 +116,7 @@ LONG = (
     ),
     Column(
         name="clears_floor",
-        help="whether every seed exceeds the strongest floor by more than its interval and, with an interval over "
-        "seeds, the mean does too",
+        help="whether every seed has learned and, with an interval over seeds, the mean exceeds the floor too",
         source="clears_floor",
     ),
     *columns(
@@ -148,9 +140,7 @@ LONG = (
         help="comparison with the reference row: better or worse (5 or more seeds, significant over seeds and "
         "examples); better or worse in every seed (3 or 4 seeds, p < .01 over examples, no claim about other "
         "seeds); no difference shown; floor not cleared; too few seeds",
-        display=Display(
-            "compared with {against}", left=True, cell=cells.verdict, kind="text", first="ascending", scale=True
-        ),
+        display=Display("compared with {against}", left=True, cell=cells.verdict, kind="text", scale=True),
     ),
     Column(
         name="detectable",
@@ -160,9 +150,8 @@ LONG = (
     ),
     Column(
         name="interval",
-        help="sampling unit of the confidence interval, in tables headed over: seeds if there are two or more, "
-        "otherwise test examples",
-        display=Display("over", left=True, key="over", kind="text", first="ascending"),
+        help="sampling unit of the confidence interval: seeds if there are two or more, otherwise test examples",
+        display=Display("over", left=True, key="over", kind="text"),
     ),
     Column(
         name="floor",
@@ -172,11 +161,7 @@ LONG = (
         dtype="float64",
         display=Display("{floor}", cell=cells.floor, first="best", scale=True),
     ),
-    Column(
-        name="floor_name",
-        help="name of the strongest floor (baseline without a model), which the score is compared with",
-        run=lambda run: run.floor[0],
-    ),
+    Column("floor_name", "name of the strongest floor (baseline without a model)", run=lambda run: run.floor[0]),
     Column(
         name="skill",
         help="score normalised so that the strongest floor other than a random rule is 0 and a perfect score is 1",
@@ -195,8 +180,8 @@ LONG = (
     "parameters",
     Column(
         name="speed_length",
-        help="sequence length of the step benchmark in this row, in tokens: the longest of the lengths that the "
-        "largest number of runs of the same task, protocol and hardware measured",
+        help="length of the step benchmark in tokens: the longest of those that most runs of the same task, protocol "
+        "and hardware measured",
         source="speed_length",
         dtype="Int64",
     ),
@@ -212,12 +197,7 @@ LONG = (
         run=lambda run: ", ".join(f"{name}={value}" for name, value in modifications(run.record).items()),
     ),
     Column("hash", "hash of the configuration that determines the results", "key.hash"),
-    Column(
-        name="hash_version",
-        help="version of the rules by which the hash was computed; version 1 did not cover defaults in code",
-        source="hash_version",
-        dtype="Int64",
-    ),
+    Column("hash_version", "version of the rules by which the hash was computed", "hash_version", dtype="Int64"),
     Column("wall_seconds", "wall-clock time of all stages of the run, seconds", "wall_seconds", seeds="mean"),
     Column("loss", "mean loss on the test split, nats", "test.loss", seeds="mean"),
     Column(
@@ -260,19 +240,8 @@ LONG = (
         dtype="float64",
         display=Display("time exponent", "{:.2f}", first="ascending", machine=True),
     ),
-    Column(
-        name="profile_length",
-        help="sequence length in tokens of the relative speed and memory",
-        source="profiled.length",
-        tasks="shared",
-        dtype="Int64",
-    ),
-    Column(
-        name="profile_kernel",
-        help="attention kernel of the Transformer that the relative speed and memory refer to",
-        source="profiled.kernel",
-        tasks="shared",
-    ),
+    Column("profile_length", "length of the profile in tokens", "profiled.length", tasks="shared", dtype="Int64"),
+    Column("profile_kernel", "attention kernel of the profile's Transformer", "profiled.kernel", tasks="shared"),
     Column(
         name="profile_inference_seconds",
         help="time of a forward pass per sequence at the same length, from the same profile, seconds",
@@ -292,28 +261,20 @@ LONG = (
 
 RUN_ONLY = (
     Column("seed", "random seed of the run", "key.seed"),
-    Column(
-        name="status",
-        help="status of the run: ok, diverged, out_of_memory, timeout, incompatible, failed or interrupted",
-        source="status",
-    ),
+    Column("status", f"status of the run: {', '.join(STATUSES)}", "status"),
     Column("finished_at", "time at which the run finished, UTC, ISO 8601", "finished_at"),
     Column("attempt", "number of the attempt that produced the record", "attempt"),
     Column("examples", "number of scored targets of the test split", "test.n"),
-    Column(
-        name="train_memory_exponent",
-        help="growth exponent a of the peak memory of a training step, memory ~ length^a",
-        source="growth.train.memory_exponent",
-    ),
-    Column(
-        name="inference_memory_exponent",
-        help="growth exponent a of the peak memory of a forward pass, memory ~ length^a",
-        source="growth.inference.memory_exponent",
+    *(
+        Column(
+            name=f"{mode}_memory_exponent",
+            help=f"growth exponent a of the peak memory of a {step}, memory ~ length^a",
+            source=f"growth.{mode}.memory_exponent",
+        )
+        for mode, step in (("train", "training step"), ("inference", "forward pass"))
     ),
     Column("family", "family of the system, such as state_space", "capability.family"),
-    Column(
-        "path", "path of the JSON file of the record", run=lambda run: str(run.record.path) if run.record.path else None
-    ),
+    Column("path", "path of the JSON file of the record", run=lambda run: run.record.path and str(run.record.path)),
 )
 """Further columns of single runs."""
 
@@ -373,7 +334,7 @@ WIDE = (
     Column(
         name="hardware",
         help="machine on which the row was measured; speed and memory are comparable only on the same machine",
-        display=Display("hardware", left=True, kind="text", first="ascending"),
+        display=Display("hardware", left=True, kind="text"),
     ),
     _as_in_long("reference"),
     _of_task("metric"),
@@ -400,22 +361,9 @@ WIDE = (
     *map(_of_task, ("low", "high")),
     _of_task("seeds", dtype="Int64"),
     *map(_of_task, ("statuses", "seed_scores", "learned", "two_levels", "best", "floor", "skill")),
-    Column(
-        name="searched_lr_<task>",
-        help="learning rate that the search chose on this task; empty if it was not searched",
-        dtype="float64",
-    ),
-    Column(
-        name="parameters_<task>",
-        help="number of trainable body parameters that one token uses on this task, without embeddings, position "
-        "tables and head",
-        dtype="Int64",
-    ),
-    Column(
-        name="status_<task>",
-        help="on this task: statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths "
-        "without a score",
-    ),
+    Column("searched_lr_<task>", "learning rate that the search chose on this task, if any", dtype="float64"),
+    Column("parameters_<task>", "number of body parameters that one token uses on this task", dtype="Int64"),
+    Column("status_<task>", "badges of this task, see status"),
     _of_task("comparable"),
     Column(
         name=f"retention_{RETENTION}_<task>",
@@ -455,13 +403,7 @@ WIDE = (
         name="status",
         help="statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths without a "
         "score, with the tasks concerned unless all are",
-        display=Display(
-            "status",
-            left=True,
-            cell=cells.status_of_tasks,
-            text=lambda row, context: str(row["status"] or ""),
-            first="ascending",
-        ),
+        display=Display("status", left=True, cell=cells.status_of_tasks, text=cells.badges_text, first="ascending"),
     ),
 )
 """Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""

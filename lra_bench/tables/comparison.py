@@ -61,7 +61,7 @@ def compare(
         The full names of A and B, and one comparison per task, task version, protocol and data.
 
     Raises:
-        UserError: If a name matches no variant or more than one, if the variants share no task and protocol, or if all
+        UserError: If a name matches no variant or several, if the variants share no task and protocol, or if all
             records are hidden.
     """
     records = list(records)
@@ -76,25 +76,29 @@ def compare(
     places_a, places_b = _places(all_a, name_a, found), _places(all_b, name_b, found)
     shared = sorted(places_a.keys() & places_b.keys(), key=lambda place: tuple(map(str, place)))
     if not shared:
-        where = [" and ".join(sorted({f"{p[0]} · {p[2]}" for p in places})) for places in (places_a, places_b)]
-        raise UserError(
-            f"A={a} B={b}: the variants have no finished task and protocol in common "
-            f"({name_a}: {where[0] or 'nothing'}; {name_b}: {where[1] or 'nothing'})"
-        )
+        where = [
+            f"{name}: {' and '.join(sorted({f'{place[0]} · {place[2]}' for place in places})) or 'nothing'}"
+            for name, places in ((name_a, places_a), (name_b, places_b))
+        ]
+        raise UserError(f"A={a} B={b}: the variants have no finished task and protocol in common ({'; '.join(where)})")
     comparisons = []
     with bar(len(shared), "comparing", unit="tasks") as advance:
         for place in shared:
-            comparisons.append(_compare(places_a[place], places_b[place]))
+            (ranking, key_a), (other, key_b) = places_a[place], places_b[place]
+            if ranking is other:
+                comparisons.append(ranking.compare(key_a, key_b))
+            else:
+                comparisons.append(compare_pair(ranking.place[:4], ranking.entries[key_a], other.entries[key_b]))
+                comparisons[-1].remarks.append(DIFFERENT_PROTOCOLS)
             advance(1, str(place[0]))
     return name_a, name_b, comparisons
 
 
-Where = tuple[Ranking, Key]
-
-
-def _places(records: Sequence[Record], name: str, found: dict[Place, Ranking]) -> dict[tuple[str | None, ...], Where]:
+def _places(
+    records: Sequence[Record], name: str, found: dict[Place, Ranking]
+) -> dict[tuple[str | None, ...], tuple[Ranking, Key]]:
     """Return the ranking and the key of a variant for each task, task version, protocol and missing data."""
-    places: dict[tuple[str | None, ...], Where] = {}
+    places: dict[tuple[str | None, ...], tuple[Ranking, Key]] = {}
     for record in sorted(records, key=lambda record: record.key):
         ranking, key = found.get(place_of(record)), key_of(record)
         if ranking is None or key not in ranking.entries:
@@ -106,12 +110,3 @@ def _places(records: Sequence[Record], name: str, found: dict[Place, Ranking]) -
                 f"add #{known[1][2]} or #{key[2]}"
             )
     return places
-
-
-def _compare(a: Where, b: Where) -> Comparison:
-    (ranking, key_a), (other, key_b) = a, b
-    if ranking is other:
-        return ranking.compare(key_a, key_b)
-    found = compare_pair(ranking.place[:4], ranking.entries[key_a], other.entries[key_b])
-    found.remarks.append(DIFFERENT_PROTOCOLS)
-    return found

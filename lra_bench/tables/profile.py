@@ -92,9 +92,9 @@ def _mode(profile: Profile, rows: Sequence[Row]) -> Iterator[tuple[str, Rows]]:
         both = over_lengths(lambda row, key=key: f"{faster(row, key)} {_times(row[f'memory_ratio_{key}'])}")
         yield f"speed and memory relative to {names[key]}", both
     if profile.ceiling_flops_per_second:
+        ceiling = profile.ceiling_flops_per_second / 1e9
         yield (
-            f"utilisation of {profile.ceiling_flops_per_second / 1e9:,.4g} GFLOP/s, the fastest matrix product measured "
-            "on this machine",
+            f"utilisation of {ceiling:,.4g} GFLOP/s, the fastest matrix product measured on this machine",
             over_lengths(lambda row: "–" if row["utilisation"] is None else f"{100 * row['utilisation']:.2g} %"),
         )
     wanted = {(row["variant"], row["mode"], row["batch_policy"]) for row in rows}
