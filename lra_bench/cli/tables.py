@@ -201,8 +201,7 @@ def compare(
 
     The report states which differences are significant according to their records.
     """
-    from lra_bench.tables.comparison import compare_stored
-    from lra_bench.tables.verdicts import report
+    from lra_bench.tables.comparison import compare_stored, report
 
     name_a, name_b, found = compare_stored(a, b, results, reference, tasks, protocol)
     if as_json:

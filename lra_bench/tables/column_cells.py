@@ -7,8 +7,7 @@ from typing import Any
 
 from lra_bench.profiling.comparison.ratios import WIDE_SPREAD
 
-from .badges import UNRESTRICTED, Badges, badges
-from .cell import Cell, Whisker, figure, scored, share, word
+from .cell import UNRESTRICTED, Badges, Cell, Whisker, badges, figure, scored, share, word
 from .column import Context, Row
 from .formatting import AT_FLOOR, BITS, at_length, difference, readable, score_with_interval, seeds_apart
 

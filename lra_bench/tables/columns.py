@@ -21,7 +21,7 @@ from lra_bench.measurement import Column, Display, Measurement, columns
 from lra_bench.records.schema import STATUSES
 
 from . import column_cells as cells
-from .badges import RETENTION
+from .cell import RETENTION
 from .naming import modifications
 from .runs import missing_data, repeated_data, section_of
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lra_bench.statistics.paired import MIN_SEEDS
 
-from .badges import SHORT
+from .cell import SHORT
 from .column import Row
 from .formatting import BITS, first_known, number, readable, rows_of, short_labels
 from .overview import task_columns

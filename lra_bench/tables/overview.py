@@ -16,7 +16,7 @@ from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
-from .badges import RETENTION, all_ended, badges, badges_of_all
+from .cell import RETENTION, all_ended, badges, badges_of_all
 from .column import Row, in_order
 from .formatting import readable, rows_of
 from .published import FIVE, PATH_X, averages
