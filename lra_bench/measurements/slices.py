@@ -137,7 +137,7 @@ def _point(
 ) -> SlicePoint:
     """Return the point of a slice, without floors unless ``floors`` contains their fields."""
     low, high = interval
-    unknown = {"floor": None, "floor_name": None, "floors": {}, "margins": {}, "skill": None}
+    unknown: dict[str, Any] = {"floor": None, "floor_name": None, "floors": {}, "margins": {}, "skill": None}
     of_slice = {"slicing": slicing, "label": label, "n": n, "score": score, "low": low, "high": high}
     return cast(SlicePoint, {**of_slice, **unknown, **floors, "attempt": attempt})
 

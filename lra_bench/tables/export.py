@@ -185,6 +185,6 @@ def _markdown(sections: Sequence[Section], title: str, note: str) -> str:
         table = section.table.map(lambda cell: cell.replace("|", "\\|").replace("\n", " "))
         for place, name in section.best:
             if name in table:
-                table.at[place, name] = f"**{table.at[place, name]}**"
+                table.at[place, name] = "**" + str(table.at[place, name]) + "**"
         parts += [f"## {section.title}", table.to_markdown(index=False, disable_numparse=True), section.remark]
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -93,7 +93,7 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
     rows = rows_of(frame)
     cells = pd.DataFrame({task: [_cell(row, task) for row in rows] for task in task_columns(frame)})
     cells = cells.loc[:, (cells != "").any()]
-    tasks = list(cells)
+    tasks = [str(task) for task in cells]
     cells.loc[len(rows)] = [_floor(rows, task) for task in tasks]
     bold = pd.DataFrame({task: [*(bool(row[f"best_{task}"]) for row in rows), False] for task in tasks})
     counts = Counter(row["label"] for row in rows)
@@ -141,8 +141,8 @@ def _blocks(widths: Mapping[str, float], room: float) -> list[list[str]]:
 
 def _tabular(cells: pd.DataFrame, bold: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """Return one row per system and one for the floor, whose cells are numbers for siunitx or words in braces."""
+    headings = {task: _heading(labels[str(task)]) for task in bold}
     formats = "l" + "".join(_format(cells[task]) for task in bold)
-    headings = {task: _heading(labels[task]) for task in bold}
     styles = bold.replace({True: "bfseries:;", False: ""}).reindex(columns=cells.columns, fill_value="")
     styler = cells.rename(columns=headings).style.hide(axis="index")
     styler = styler.apply(lambda _: styles.rename(columns=headings), axis=None)

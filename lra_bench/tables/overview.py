@@ -88,7 +88,8 @@ def systems(frame: pd.DataFrame) -> pd.DataFrame:
         floor = row["kind"] == "floor"
         return protocols.index(row["protocol"]), floor, *(() if floor else _order(row, scored))
 
-    return with_types(pd.DataFrame(sorted(joined, key=order)).reindex(columns=frame.columns), registry.WIDE)
+    joined.sort(key=order)
+    return with_types(pd.DataFrame(joined).reindex(columns=frame.columns), registry.WIDE)
 
 
 def _joined(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Any]:
@@ -171,8 +172,9 @@ def _retention(entry: Row) -> float | None:
     The result is None if one of them is unknown, or if not every seed clears the floor.
     """
     own, longer = entry.get("skill_1x"), entry.get(f"skill_{RETENTION}")
-    known = own is not None and longer is not None and entry["clears_floor"] and own > 0
-    return longer / own if known else None
+    if own is None or longer is None or not entry["clears_floor"]:
+        return None
+    return longer / own if own > 0 else None
 
 
 def _averages(rows: Sequence[Row], by_seed: Mapping[Any, Mapping[int, float]]) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def _averages(rows: Sequence[Row], by_seed: Mapping[Any, Mapping[int, float]]) -
         needed = [task for task in (*FIVE, *([PATH_X] if name == "avg6_fail50" else [])) if task in scores]
         parts = {task: by_seed.get(tuple(unique[task][name] for name in ONE_CELL), {}) for task in needed}
         seeds = [set(found) for found in parts.values()]
-        values = []
+        values: list[Any] = []
         if average is not None and all(found == seeds[0] for found in seeds):  # otherwise it is not the mean over seeds
             values = [averages({task: parts[task][seed] for task in parts}, failed)[name] for seed in sorted(seeds[0])]
         low, high = t_interval(values) if len(values) >= CLAIM_SEEDS else (None, None)
@@ -206,7 +208,8 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
     unchanged = frame[frame["modified"] == ""].merge(labels)
     for name in names:
         known = unchanged[unchanged[name].notna()].groupby("column")
-        scores = known[name].agg(statistics.fmean).to_dict()  # exact if all are equal, so that rounding agrees
+        means = known[name].agg(statistics.fmean)  # exact if all are equal, so that rounding agrees
+        scores = {str(label): float(mean) for label, mean in means.items()}
         if scores:
             of_tasks = {f"score_{label}": score for label, score in scores.items()}
             of_tasks |= {f"metric_{label}": metric for label, metric in known["metric"].first().items()}

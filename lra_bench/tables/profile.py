@@ -89,8 +89,11 @@ def _mode(profile: Profile, rows: Sequence[Row]) -> Iterator[tuple[str, Rows]]:
         state = over_lengths(lambda row: _number(row.get("state_bytes"), 1e3))
         yield "inference state in kB, one row in float32", state
     for key in others:
-        both = over_lengths(lambda row, key=key: f"{faster(row, key)} {_times(row[f'memory_ratio_{key}'])}")
-        yield f"speed and memory relative to {names[key]}", both
+
+        def both(row: Row, key: str = key) -> str:
+            return f"{faster(row, key)} {_times(row[f'memory_ratio_{key}'])}"
+
+        yield f"speed and memory relative to {names[key]}", over_lengths(both)
     if profile.ceiling_flops_per_second:
         ceiling = profile.ceiling_flops_per_second / 1e9
         yield (

@@ -49,8 +49,9 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
     The title of a short table states the unit and the floor, unless rows have different floors, and the user's rows are
     marked if there are others.
     """
-    for (task, _, protocol, lacks, section), group in frame.groupby(RANKED_TOGETHER, sort=False, dropna=False):
+    for _, group in frame.groupby(RANKED_TOGETHER, sort=False, dropna=False):
         rows = rows_of(group)
+        task, protocol, lacks, section = (rows[0][name] for name in ("task", "protocol", "data_lacks", "section"))
         titles = [task, protocol, f"data: {lacks}" if lacks else "", repeats_remark(rows)]
         title = " · ".join(filter(None, titles)) + SECTION_TITLES[section]
         context, parts = long_context(rows, units=not short)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra_bench.measurement import Column
+from lra_bench.measurement import Column, Rule
 from lra_bench.progress import bar
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
@@ -18,7 +18,7 @@ from .column import find_column, in_order, values
 from .formatting import BITS, rows_of
 from .naming import find_variant, unique_names
 from .runs import SECTIONS, runs_of
-from .seeds import Rule, over_seeds
+from .seeds import over_seeds
 
 COMPARABLE_WITHIN = 0.10
 """Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
