@@ -2,11 +2,8 @@
 
 A tuple of ``Column`` objects, such as ``LONG``, defines the columns of a layout in the data (CSV, Parquet, JSON), in
 this order; names of measurements are replaced with the columns that these declare. A view, such as ``LONG_TEXT``, is a
-tuple of column names: the columns of a table for readers, in this order. To add a column, add an entry to its
-measurement or to the tuple of its layout, and its name to the views that show it. The columns of measurements that
-neither name are added by ``long``, ``view`` and ``recorded``.
-
-``lra-bench list columns`` prints the descriptions (``help``), and the page shows them for each heading.
+tuple of column names: the columns of a table for readers, in this order. The columns of measurements that neither name
+are added by ``long``, ``view`` and ``recorded``.
 """
 
 from __future__ import annotations

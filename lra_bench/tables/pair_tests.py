@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -126,23 +126,23 @@ class Comparison:
     score_a: float
     score_b: float
     difference: float
-    low: float | None
-    high: float | None
-    unit: str
+    low: float | None = None
+    high: float | None = None
+    unit: str = "seeds"
     paired: bool
-    every_seed: bool
+    every_seed: bool = False
     clears_floor_a: bool | None
     clears_floor_b: bool | None
-    p_seeds: float | None
-    examples: int | None
-    p_examples: float | None
-    p_each_seed: list[float]
+    p_seeds: float | None = None
+    examples: int | None = None
+    p_examples: float | None = None
+    p_each_seed: list[float] = field(default_factory=list)
     p: float | None
-    p_holm: float | None
-    together: int
-    against: str
+    p_holm: float | None = None
+    together: int = 1
+    against: str = ""
     detectable: float | None
-    verdict: str
+    verdict: str = TOO_FEW_SEEDS
     remarks: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -215,27 +215,31 @@ class PairTests:
         }  # fmt: skip
 
     @cached_property
-    def of_examples(self) -> dict[str, Any]:
-        """p-values over test examples, empty if they cannot be paired."""
+    def p_examples(self) -> float | None:
+        """The p-value over test examples of all seeds together, None if they cannot be paired."""
+        return None if isinstance(self.pairs, str) else _p_value(self.pairs, self.pairs.differences.sum(axis=0))
+
+    @cached_property
+    def p_each_seed(self) -> list[float]:
+        """The p-value over test examples of each shared seed, empty if they cannot be paired."""
+        return [] if isinstance(self.pairs, str) else [_p_value(self.pairs, own) for own in self.pairs.differences]
+
+    @cached_property
+    def every_seed(self) -> bool:
+        """Whether the same variant is significantly better in each shared seed."""
         if isinstance(self.pairs, str):
-            return {}
-        differences, sums = self.pairs.differences, self.pairs.differences.sum(axis=1)
-        each = [_p_of_examples(self.pairs, own) for own in differences]
-        return {
-            "examples": len(self.pairs.scored),
-            "p_examples": _p_of_examples(self.pairs, differences.sum(axis=0)),
-            "p_each_seed": each,
-            "every_seed": bool((sums > 0).all() or (sums < 0).all()) and max(each) < LEVEL,
-        }
+            return False
+        sums = self.pairs.differences.sum(axis=1)
+        return bool((sums > 0).all() or (sums < 0).all()) and max(self.p_each_seed) < LEVEL
 
     @cached_property
     def p(self) -> float | None:
         """The larger p-value of both tests, None if there are too few seeds (see ``Comparison``)."""
-        if isinstance(self.pairs, str):
+        if self.p_examples is None:
             return self.of_seeds["p_seeds"] if self.over_seeds and self.a.first.higher_is_better else None
         if len(self.shared) < MIN_SEEDS:
             return None
-        return max(self.of_seeds.get("p_seeds", 0.0), self.of_examples["p_examples"])
+        return max(self.of_seeds.get("p_seeds", 0.0), self.p_examples)
 
     def mean_over_examples(self, interval: bool) -> dict[str, Any]:
         """Return the detectable difference over test examples, averaged over seeds in each, and the interval."""
@@ -259,27 +263,24 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
     ``place`` is the task, its version, the protocol, and what the data lacks. ``p_holm`` of the comparison is ``p``.
     """
     task, version, protocol, missing = place
-    tests, higher = PairTests(a, b), a.first.higher_is_better
-    sides = [tests.of_seeds] if tests.over_seeds else []
-    if not isinstance(tests.pairs, str):
-        sides.insert(0, tests.mean_over_examples(interval=not tests.over_seeds))
+    tests, found = PairTests(a, b), dict[str, Any]()
+    unpaired = isinstance(tests.pairs, str)
+    sides = [] if unpaired else [tests.mean_over_examples(interval=not tests.over_seeds)]
+    sides += [tests.of_seeds] if tests.over_seeds else []
     detectable = max((side["detectable"] for side in sides), default=None) if tests.p is not None else None
-    unknown = {"low": None, "high": None, "unit": "seeds", "p_seeds": None, "examples": None, "p_examples": None}
-    known: dict[str, Any] = {**unknown, "p_each_seed": [], "every_seed": False, **tests.of_examples}
+    largest = scale(a.first.higher_is_better, min(a.floors + b.floors, default=None))
     for side in sides:  # the interval over examples is used if there is none over seeds
-        known |= side
-    known["detectable"] = (
-        None if detectable is None or detectable > scale(higher, min(a.floors + b.floors, default=None)) else detectable
-    )
-    found = Comparison(
+        found |= side
+    found["detectable"] = None if detectable is None or detectable > largest else detectable
+    comparison = Comparison(
         task=task, task_version=version, protocol=protocol, data_lacks=missing, metric=str(a.first.metric),
         seeds_a=sorted(a.records), seeds_b=sorted(b.records), shared_seeds=tests.shared, score_a=_mean(tests.scores[0]),
-        score_b=_mean(tests.scores[1]), difference=tests.difference, paired=tests.paired,
-        clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor, p=tests.p, p_holm=None,
-        together=1, against=b.name, verdict=TOO_FEW_SEEDS, **known,
-        remarks=[f"no test over examples: {tests.pairs}"] if isinstance(tests.pairs, str) else [],
+        score_b=_mean(tests.scores[1]), difference=tests.difference, paired=tests.paired, every_seed=tests.every_seed,
+        clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor, p=tests.p,
+        examples=None if isinstance(tests.pairs, str) else len(tests.pairs.scored), p_examples=tests.p_examples,
+        p_each_seed=tests.p_each_seed, remarks=[f"no test over examples: {tests.pairs}"] if unpaired else [], **found,
     )  # fmt: skip
-    return with_verdict(found, tests.p, 1, b.name)
+    return with_verdict(comparison, tests.p, 1, b.name)
 
 
 def uncorrected_p(a: Entry, b: Entry) -> float | None:
@@ -295,7 +296,9 @@ def uncorrected_p(a: Entry, b: Entry) -> float | None:
         return 1.0
     if tests.paired and (p := tests.of_seeds.get("p_seeds", 0.0)) > LEVEL:
         return p
-    return 1.0 if tests.p is not None and not (tests.over_seeds or tests.of_examples["every_seed"]) else tests.p
+    if not (tests.over_seeds or isinstance(tests.pairs, str) or tests.every_seed):
+        return 1.0
+    return tests.p
 
 
 def with_verdict(c: Comparison, p: float | None, together: int, against: str) -> Comparison:
@@ -321,7 +324,7 @@ def _verdict(c: Comparison, p: float | None) -> str:
     return better if c.over_seeds else better + EVERY_SEED
 
 
-def _p_of_examples(pairs: Pairs, differences: np.ndarray) -> float:
+def _p_value(pairs: Pairs, differences: np.ndarray) -> float:
     return block_test(differences, pairs.scored) if pairs.consecutive else swap_test(differences)
 
 

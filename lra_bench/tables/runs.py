@@ -86,7 +86,7 @@ class Run:
 
     @cached_property
     def inference(self) -> Mapping[str, Any]:
-        """The step benchmark of inference at ``speed_length``; empty if this length was not timed."""
+        """The same of inference."""
         return self._speed("inference")
 
     def tokens_per_second(self, measured: Mapping[str, Any]) -> float | None:
@@ -127,17 +127,10 @@ def measured_alone(record: Record) -> bool:
 def clears(
     measured: Mapping[str, Any], margin: Margin | None, floor: float | None, higher_is_better: bool
 ) -> bool | None:
-    """Return whether a score is better than a floor by more than its 95 % confidence interval.
+    """Return whether a score is better than a floor by more than its 95 % confidence interval, None if unknown.
 
-    Args:
-        measured: The score's interval over examples, as ``low`` and ``high``.
-        margin: The improvement over the floor, paired by row. If it is None, the interval of the score itself is
-            compared with the floor.
-        floor: The score of the floor on the same rows.
-        higher_is_better: Whether a larger score is better.
-
-    Returns:
-        True or False, None if the floor or the interval is unknown.
+    ``margin`` is the improvement over the floor, paired by row. If it is None, the interval of the score itself, from
+    ``low`` to ``high`` of ``measured``, is compared with the score ``floor``.
     """
     if floor is None:
         return None
