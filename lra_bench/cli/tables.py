@@ -101,6 +101,7 @@ def leaderboard(
     from lra_bench.tables.naming import current, explain_hidden, names_of, select, task_order
     from lra_bench.tables.overview import systems
     from lra_bench.tables.published import load_published
+    from lra_bench.tables.sections import check_columns
     from lra_bench.tables.summary import default_protocol, summary
     from lra_bench.tracking.reading import load_project
 
@@ -123,6 +124,7 @@ def leaderboard(
         records, explanation = select(found, tasks, protocol, models), explain_hidden(found, tasks, protocol)
         order = task_order(records, tasks)
     headings = names_of(columns)
+    check_columns(headings, records, name)
     own_numbers = load_published(published) if published else None
     if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML

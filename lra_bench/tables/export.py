@@ -19,7 +19,7 @@ from lra_bench.statistics.paired import MIN_SEEDS
 
 from .bibliography import FILE, Paper, bibliography
 from .formatting import AT_FLOOR, OWN, Section, readable, rows_of, score, terminal_width
-from .latex import comment, latex, ranked
+from .latex import latex, ranked
 from .layouts import find_layout
 from .sections import long_sections, with_columns
 from .seeds import printed
@@ -88,7 +88,7 @@ def render(
     if format == "latex":
         check_latex(layout)
         nothing = f"{if_empty}." if frame.empty else "All rows are of modified protocols, which are not ranked."
-        return latex(frame, keys) if any(ranked(frame)) else comment(nothing)
+        return latex(frame, keys) if any(ranked(frame)) else f"% {nothing}\n"
     if format == "csv":
         return without_formulas(printed(frame)).to_csv(index=False)
     if format == "json":

@@ -64,11 +64,6 @@ def _plain(sign: str) -> str:
     return f"\\texttt{{U+{ord(sign):04X}}}"
 
 
-def comment(sentence: str) -> str:
-    """Return a sentence as a comment of LaTeX."""
-    return f"% {sentence}\n"
-
-
 def latex(frame: pd.DataFrame, keys: Mapping[str, str]) -> str:
     r"""Return one ``table`` for each protocol with ranked rows, from the data of the layout ``wide``.
 

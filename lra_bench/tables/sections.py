@@ -11,6 +11,7 @@ import pandas as pd
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 from lra_bench.measurement import Column
+from lra_bench.records.schema import Record
 
 from . import columns as registry
 from .column import Context, Row, shown
@@ -191,6 +192,24 @@ def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Sec
             heads = [name for name in section.heads if name in headings and name not in columns]
             found.append(replace(section, table=section.table[[*heads, *columns]]))
     return found
+
+
+def check_columns(wanted: Sequence[str], records: Sequence[Record], layout: str) -> None:
+    """Raise ``UserError`` if a wanted column has a word that no heading of ``long`` or ``wide`` has for the records.
+
+    ``with_columns`` checks the whole headings, but only after the data of the table has been computed.
+    """
+    views = {"long": (registry.long(), registry.view(registry.LONG_TEXT)), "wide": (registry.WIDE, registry.WIDE_TEXT)}
+    if layout not in views or not records:
+        return
+    headings = [column.display.heading for column in registry.pick(*views[layout])]
+    floors = (readable(floor[0]) for record in records if (floor := record.best_floor()))
+    own = {*floors, *(record.key.task for record in records), *(record.variant_name for record in records)}
+    words = set(" ".join([*headings, *own, "floor at tokens"]).split())
+    for name in wanted:
+        if any(word not in words and not any(map(str.isdigit, word)) for word in name.split()):
+            known = {each for each in headings if "{" not in each}
+            raise UserError(f"--columns {name}: unknown column{suggest(name, known)}")
 
 
 def _named(wanted: str, headings: Iterable[str]) -> list[str]:
