@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from lra_bench.records.schema import STATUSES
 
-from .formatting import AT_FLOOR, at_length, half_width, number, readable, score
+from .formatting import AT_FLOOR, BITS, at_length, half_width, number, readable
 
 RETENTION = "4x"
 """Length ratio at which tables of all tasks report the share of the skill that is kept."""
@@ -74,16 +74,15 @@ class Cell:
     def __bool__(self) -> bool:
         return bool(self.text or self.badges or self.whisker)
 
-    def plain(self) -> str:
+    def plain(self, unit: bool = True) -> str:
         """Return the cell as one line of text: ``37.0 ± 1.1 (5)``, or its badges."""
-        if self.badges:
-            return ", ".join(badge.text for badge in self.badges)
         mark = AT_FLOOR if self.at_floor else ""
-        return " ".join(filter(None, (self.text + self.unit, self.spread, self.tail, mark)))
+        parts = (self.text + (self.unit if unit else ""), self.spread, self.tail, mark)
+        return ", ".join(badge.text for badge in self.badges) or " ".join(filter(None, parts))
 
     def brief(self) -> str:
         """Return the number, marked if it is at the floor, or the badges."""
-        return replace(self, unit="", spread="", tail="").plain().replace(f" {AT_FLOOR}", AT_FLOOR)
+        return self.plain() if self.badges else self.text + (AT_FLOOR if self.at_floor else "")
 
 
 EMPTY = Cell()
@@ -103,8 +102,7 @@ def share(value: float | None, metric: str | None, tail: str = "") -> Cell:
     """Return a cell with a score of ``metric`` and a separate unit."""
     if value is None:
         return EMPTY
-    text = number(value, metric)
-    return Cell(text, value, unit=score(value, metric).removeprefix(text), tail=tail)
+    return Cell(number(value, metric), value, unit="" if metric == BITS else " %", tail=tail)
 
 
 def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,8 +26,6 @@ REPEATS: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
 """Placeholders in column names. Each maps a run to the names it is replaced with, and to the objects passed to
 ``Column.run``. ``<task>`` is replaced with the tasks of a table of all tasks. Other columns are not repeated.
 """
-
-UNIT = re.compile(r"(?<=\d) (%|points|bits)(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -122,9 +119,8 @@ class Shown:
     def text(self, row: Row) -> str:
         """Return the cell of ``row`` in a table of text."""
         declared = self.display.text or self.display.cell
-        cell = declared(row, self.context) if declared else None
-        text = cell if isinstance(cell, str) else self.cell(row).plain()
-        return UNIT.sub("", text) if self.display.scale and not self.context.units else text
+        text = declared(row, self.context) if declared else None
+        return text if isinstance(text, str) else self.cell(row).plain(self.context.units)
 
     def _filled(self, text: str) -> str:
         context = self.context

@@ -9,7 +9,7 @@ from lra_bench.profiling.comparison.ratios import WIDE_SPREAD
 
 from .cell import UNRESTRICTED, Badges, Cell, Whisker, badges, figure, scored, share, word
 from .column import Context, Row
-from .formatting import AT_FLOOR, BITS, at_length, difference, readable, score_with_interval, seeds_apart
+from .formatting import BITS, at_length, difference, number, readable, seeds_apart
 
 
 def rank(row: Row, context: Context) -> Cell:
@@ -36,12 +36,11 @@ def score_of_seeds(row: Row, context: Context, suffix: str = "") -> Cell:
 
 def score_text(row: Row, context: Context) -> str:
     """Return the score with its unit and its interval, or the scores of the seeds, as text."""
-    cell = score_of_seeds(row, context)
-    text = score_with_interval(row["score"], row["low"], row["high"], context.metric)
-    if row["low"] is None and cell:
-        unit = "" if "learned" in cell.text or context.metric == BITS else " %"
-        text = f"{cell.text}{unit} {cell.spread}".strip()
-    return f"{text} {AT_FLOOR}" if cell.at_floor else text
+    cell, metric = score_of_seeds(row, context), context.metric
+    if row["low"] is not None:
+        cell = replace(cell, spread=f"[{number(row['low'], metric)}, {number(row['high'], metric)}]")
+    unit = " %" if metric != BITS and cell and cell.text == number(row["score"], metric) else ""
+    return replace(cell, unit=unit, tail="").plain(context.units)
 
 
 def task_score(row: Row, context: Context) -> Cell:
@@ -75,7 +74,7 @@ def verdict(row: Row, context: Context) -> Cell:
     """Return the verdict of the comparison with the reference row, with the difference if it is a claim."""
     text = row["verdict"]
     claimed = text.startswith(("better", "worse"))
-    return word(f"{difference(row['difference'], context.metric)}, {text}" if claimed else text)
+    return word(f"{difference(row['difference'], context.metric, context.units)}, {text}" if claimed else text)
 
 
 def axis(row: Row, context: Context) -> Cell:

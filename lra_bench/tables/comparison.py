@@ -160,7 +160,7 @@ def _difference(c: Comparison) -> str:
     text = difference(c.difference, c.metric)
     if c.low is None or c.high is None:
         return text
-    low, high = (difference(end, c.metric).split(" ")[0] for end in (c.low, c.high))
+    low, high = (difference(end, c.metric, unit=False) for end in (c.low, c.high))
     return f"{text} [{low}, {high}] (95 % confidence interval over {c.unit})"
 
 

@@ -114,11 +114,12 @@ def seeds_apart(seeds: Sequence[float], learned: int | None, metric: str | None)
     return text, f"({', '.join(number(seed, metric) for seed in seeds)})"
 
 
-def difference(value: float | None, metric: str | None) -> str:
+def difference(value: float | None, metric: str | None, unit: bool = True) -> str:
     """Format a difference of scores with its sign, in percentage points or bits."""
     if value is None:
         return ""
-    return f"{value:+.3f} bits" if metric == BITS else f"{100 * value:+.1f} points"
+    text, name = (f"{value:+.3f}", "bits") if metric == BITS else (f"{100 * value:+.1f}", "points")
+    return f"{text} {name}" if unit else text
 
 
 def p_value(value: float) -> str:

@@ -244,8 +244,7 @@ def _section(
             left |= {heading} if column.display.left else set()
             best |= {(place, heading)} if cell.best else set()
             at_floor |= {(place, heading)} if cell.at_floor else set()
-    kept = {heading for heading in texts[0] for name in always if heading == name or heading.startswith(f"{name}: ")}
     if at_floor:
         remark = f"{remark} {AT_FLOOR} at or below the floor.".strip()
-    table = without_empty(texts, [*always, *kept])
+    table = without_empty(texts, always)
     return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=frozenset(left))
