@@ -204,8 +204,8 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
     """
     [rules] = registry.pick(registry.long(), ["floor_<floor>"])
     names = [str(name) for name in frame.columns if rules.part_of(str(name)) is not None]
-    labels = board.drop_duplicates("column")[["column", "task", "task_version", "data_lacks"]]
-    unchanged = frame[frame["modified"] == ""].merge(labels)
+    of_task = ["task", "task_version", "data_lacks"]
+    unchanged = frame[frame["modified"] == ""].merge(board.drop_duplicates("column")[["column", *of_task]], on=of_task)
     for name in names:
         known = unchanged[unchanged[name].notna()].groupby("column")
         means = known[name].agg(statistics.fmean)  # exact if all are equal, so that rounding agrees
