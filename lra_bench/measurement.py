@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
 Direction = Literal["ascending", "descending"]
+
+Rule = Literal[
+    "first", "shared", "mean", "geometric mean", "largest", "median of all", "sum of all", "all true"
+]  # fmt: skip
+"""How values are combined to one: the first known value, the value that all known ones equal, their mean, geometric
+mean or largest; only if every value is known, their median or sum; or whether all are true, False if any is false.
+"""
 
 PATTERNS = {"<floor>": r"(?!name$|[\d.]+x(_|$)).+", "<ratio>": r"[\d.]+x(_.+)?", "<curve>": "(_.+)?", "<task>": ".+"}
 """Regular expressions for the names that may replace a placeholder."""
@@ -40,7 +47,8 @@ class Display:
         text: A function that returns the cell as text and replaces ``cell`` in tables of text.
         key: The name in links to the page, by default the name in the data.
         kind: How cells are sorted.
-        first: The direction of the first sort; ``best`` sorts the best score first.
+        first: The direction of the first sort, by default ``descending``, of texts ``ascending``; ``best`` sorts the
+            best score first.
         machine: Whether values are sorted within the same hardware only.
         scale: Whether cells are in the unit of the metric (see ``Context.units``). By default they show a score, which
             is marked if the column ``clears_floor…`` instead of ``score…`` is false.
@@ -55,12 +63,12 @@ class Display:
     text: Callable[..., str] | None = None
     key: str = ""
     kind: Literal["number", "text"] = "number"
-    first: Direction | Literal["best"] = "descending"
+    first: Direction | Literal["best", ""] = ""
     machine: bool = False
     scale: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """One column of the data, of tables for readers, or of both.
 
@@ -79,12 +87,10 @@ class Column:
             default the column before it in ``columns`` does, and the last of the table precedes the first. With None
             ``load_records`` does not contain the column.
         shown_after: The same in tables for readers that do not name the column.
-        tasks: A function that returns the value of one variant from its values by task in the column ``of``, such as
-            ``mean``.
-        of: The repeated column whose values ``tasks`` receives, by default the one named ``<name>_<task>``.
-        of_accuracies: Whether ``tasks`` receives only values of tasks that are scored by accuracy.
-        seeds: How the values of the seeds of a variant are combined: the first known value, the mean or the largest of
-            the known values; or, only if the value of every seed is known, their median or sum.
+        seeds: How the values of the seeds of a variant are combined (``Rule``).
+        tasks: How the value of a variant is combined from those of its tasks in the column ``of``.
+        of: The repeated column whose values ``tasks`` combines, by default the one named ``<name>_<task>``.
+        of_accuracies: Whether only values of tasks that are scored by accuracy are combined.
         dtype: The type in data frames, by default the one inferred by pandas.
         display: How tables for readers show the column; without a heading it is in the data only.
     """
@@ -92,13 +98,14 @@ class Column:
     name: str
     help: str
     source: str = ""
+    _: KW_ONLY
     run: Callable[..., Any] | None = None
     after: Sequence[str] | None = ()
     shown_after: Sequence[str] = ()
-    tasks: Callable[[Mapping[str, Any]], Any] | None = None
+    seeds: Rule = "first"
+    tasks: Rule | None = None
     of: str = ""
     of_accuracies: bool = False
-    seeds: Literal["first", "mean", "largest", "median of all", "sum of all"] = "first"
     dtype: Literal["Int64", "float64"] | None = None
     display: Display = Display()
 
@@ -117,12 +124,6 @@ class Column:
         """Return the name of the column in the data, with ``part`` in place of the placeholder."""
         return self.name.replace(self.repeats, part) if self.repeats else self.name
 
-    def over_tasks(self, row: Mapping[str, Any], labels: Iterable[str]) -> Any:
-        """Return the value of one variant over the tasks ``labels``, for a column with ``tasks``."""
-        assert self.tasks is not None
-        name = self.of or f"{self.name}_<task>"
-        return self.tasks({label: row[name.replace("<task>", label)] for label in labels})
-
     def part_of(self, name: str) -> str | None:
         """Return the part of ``name`` in place of the placeholder, empty if the column is not repeated.
 
@@ -139,9 +140,9 @@ class Column:
         return re.compile(f"{before}({PATTERNS[self.repeats]}){after}")
 
 
-def columns(helps: Mapping[str, str], **same: Any) -> tuple[Column, ...]:
+def columns(helps: Mapping[str, str], source: str = "", **same: Any) -> tuple[Column, ...]:
     """Return columns with the names and descriptions ``helps`` that have all other attributes in common."""
-    return tuple(Column(name=name, help=help, **same) for name, help in helps.items())
+    return tuple(Column(name, help, source, **same) for name, help in helps.items())
 
 
 @dataclass(frozen=True, kw_only=True)

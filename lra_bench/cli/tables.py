@@ -97,6 +97,7 @@ def leaderboard(
     from lra_bench.records.store import check_writable
     from lra_bench.tables import export
     from lra_bench.tables.bibliography import FILE, bibliography, papers
+    from lra_bench.tables.formatting import terminal_width
     from lra_bench.tables.layouts import LAYOUTS, find_layout
     from lra_bench.tables.naming import current, explain_hidden, names_of, select, task_order
     from lra_bench.tables.overview import systems
@@ -157,7 +158,7 @@ def leaderboard(
     if text_format == HTML:
         print(page(records, frames, if_empty), end="")
     elif brief:
-        print(summary(shown, export.terminal_width(), hidden), end="")
+        print(summary(shown, terminal_width(), hidden), end="")
     else:
         frame = chosen.arranged(chosen.make(shown, reference_row), order, names_of(models)) if write else frames[name]
         if explanation and frame.empty and text_format in ("csv", "json"):
@@ -170,7 +171,7 @@ def leaderboard(
             [path] = export.write_files({FILE: bibliography(cited.values())}, root)
             say(f"wrote {path}")
         if hidden:
-            print(f"\n{fill(hidden, export.terminal_width())}")
+            print(f"\n{fill(hidden, terminal_width())}")
 
 
 def cite(
@@ -203,8 +204,7 @@ def compare(
 
     The report states which differences are significant according to their records.
     """
-    from lra_bench.tables.comparison import compare_stored
-    from lra_bench.tables.verdicts import report
+    from lra_bench.tables.comparison import compare_stored, report
 
     name_a, name_b, found = compare_stored(a, b, results, reference, tasks, protocol)
     if as_json:

@@ -134,7 +134,7 @@ class DepthBudgets(Measurement):
         from lra_bench.data.batches import Rows
         from lra_bench.profiling.flops import forward_flops
 
-        from .extrapolation import interval
+        from .extrapolation import scores
 
         model, task = subject.model, subject.task
         controller = depth_controller(model)
@@ -154,22 +154,16 @@ class DepthBudgets(Measurement):
         seconds = measuring.seconds_per_token(budgets, batches)
         points: list[DepthPoint] = []
         for budget, depths in found.items():
-            low, high = interval(depths.result, task.spec)
-            points.append(
-                {
-                    "kind": budget.kind,
-                    "value": budget.value,
-                    "n": depths.result.n,
-                    "score": depths.result.score,
-                    "loss": depths.result.loss,
-                    "low": low,
-                    "high": high,
-                    "mean_depth": float(depths.depth.mean()),
-                    "disagreement": float((depths.prediction != full.prediction).mean()),
-                    "flops_per_token": measuring.flops_per_token(budget, batches, count_flops),
-                    "seconds_per_token": seconds[budget],
-                }
-            )
+            point = {
+                "kind": budget.kind,
+                "value": budget.value,
+                **scores(depths.result, task.spec),
+                "mean_depth": float(depths.depth.mean()),
+                "disagreement": float((depths.prediction != full.prediction).mean()),
+                "flops_per_token": measuring.flops_per_token(budget, batches, count_flops),
+                "seconds_per_token": seconds[budget],
+            }
+            points.append(cast(DepthPoint, point))
         means = {budget: float(each.depth.mean()) for budget, each in found.items()}
         sliced = representative(means, controller.full_depth)
         slicings = dict(task.slices("test")) if sliced is not None else {}
@@ -323,23 +317,19 @@ class _Measuring:
 
 def _slices(slicings: Mapping[str, Slicing], chosen: NDArray[np.int64] | None, depths: Depths) -> list[DepthSlice]:
     """Return mean depth and accuracy of every slice; ``chosen`` are the examples of the split, None for all."""
-    found: list[DepthSlice] = []
-    for name, slicing in slicings.items():
-        label_of = slicing.label_of if chosen is None else slicing.label_of[chosen]
-        for place, label in enumerate(slicing.labels):
-            members = label_of == place
-            if members.any():
-                found.append(
-                    {
-                        "slicing": name,
-                        "label": label,
-                        "n": int(members.sum()),
-                        "mean_depth": float(depths.depth[members].mean()),
-                        "deviation": float(depths.depth[members].std()),
-                        "score": float(depths.correct[members].mean()),
-                    }
-                )
-    return found
+    labels = ((name, own, place, label) for name, own in slicings.items() for place, label in enumerate(own.labels))
+    return [
+        {
+            "slicing": name,
+            "label": label,
+            "n": int(members.sum()),
+            "mean_depth": float(depths.depth[members].mean()),
+            "deviation": float(depths.depth[members].std()),
+            "score": float(depths.correct[members].mean()),
+        }
+        for name, own, place, label in labels
+        if (members := (own.label_of if chosen is None else own.label_of[chosen]) == place).any()
+    ]
 
 
 def _name(budget: DepthBudget) -> str:

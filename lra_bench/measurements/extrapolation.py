@@ -67,6 +67,12 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     return wilson(round(float(result.correct.sum())), result.n)
 
 
+def scores(result: Evaluation, spec: TaskSpec) -> dict[str, Any]:
+    """Return the number of scored targets, the score, the loss, and the ends of the interval of the score."""
+    low, high = interval(result, spec)
+    return {"n": result.n, "score": result.score, "loss": result.loss, "low": low, "high": high}
+
+
 def margins(result: Evaluation, floors: FloorRows, spec: TaskSpec) -> dict[str, Margin]:
     """Return the improvement of an accuracy over each floor, paired by row; empty if the floors of rows are unknown."""
     if spec.metric != "accuracy":
@@ -186,24 +192,20 @@ class _Measuring:
             bad = int((~np.isfinite(result.row_loss)).sum())
             self._add(key, "not_finite", f"the loss of {bad:,} of {len(result.row_loss):,} rows is not finite")
             return
-        score, n = (result.score, result.n) if own is None else (own.score, own.n)
-        low, high = interval(result, spec) if own is None else interval_of_task(own, spec)
-        details = self._details_of_rows(key)
+        found = scores(result, spec)
+        if own is not None:
+            low, high = interval_of_task(own, spec)
+            found |= {"n": own.n, "score": own.score, "low": low, "high": high}
+        details = dict(self._details_of_rows(key))
+        floor_rows, floors, higher = details.pop("floor_rows"), details["floors"], spec.higher_is_better
         self.found.evaluations[key] = result
         self._add(
             key,
             mean_tokens=result.mean_tokens,
-            n=n,
-            score=score,
-            loss=result.loss,
-            low=low,
-            high=high,
-            floor=details["floor"],
-            floor_name=details["floor_name"],
-            floors=details["floors"],
-            margins={} if own is not None else margins(result, details["floor_rows"], spec),
-            drift=details["drift"],
-            skill=skill(score, zero_skill(details["floors"], spec.higher_is_better), spec.higher_is_better),
+            margins={} if own is not None else margins(result, floor_rows, spec),
+            skill=skill(found["score"], zero_skill(floors, higher), higher),
+            **found,
+            **details,
         )
 
     def _add(self, key: PointKey, status: str = "ok", reason: str = "", **found: Any) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch import nn
@@ -31,15 +31,20 @@ def select_knobs(
     return known if requested is None else list(dict.fromkeys(requested))
 
 
-@contextmanager
-def with_knob(model: nn.Module, knob: str) -> Iterator[None]:
+def with_knob(model: nn.Module, knob: str) -> AbstractContextManager[None]:
     """Set the option of ``knob`` in every module of ``model`` that declares it; restore it when the context exits.
 
     An empty ``knob`` sets nothing.
     """
     option, value = _values_by_knob(model)[knob] if knob else ("", None)
-    name = option.rpartition(".")[2]
-    before = [(module, getattr(module, name)) for module in _adjustable(model) if option in module.evaluation_knobs()]
+    modules = [module for module in _adjustable(model) if option in module.evaluation_knobs()]
+    return with_attribute(modules, option.rpartition(".")[2], value)
+
+
+@contextmanager
+def with_attribute(modules: Iterable[Any], name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of modules; restore its values when the context exits."""
+    before = [(module, getattr(module, name)) for module in modules]
     try:
         for module, _ in before:
             setattr(module, name, value)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lra_bench.contracts import Remembering
 from lra_bench.measurement import Measurement
@@ -85,7 +84,7 @@ class MemoryLengths(Measurement):
         """
         from lra_bench.training.evaluation import evaluate
 
-        from .extrapolation import interval
+        from .extrapolation import scores
 
         assert subject.rows is not None
         model, rows, spec, points = subject.model, subject.rows["test"], subject.task.spec, []
@@ -97,17 +96,8 @@ class MemoryLengths(Measurement):
                 label = f"Memory of {length:,}"
                 result = evaluate(model, rows, spec, context.hardware, context.batch_size, label, stream=True)
                 bytes_of_state = _full_state(model, rows, spec, length, context.hardware)
-            low, high = interval(result, spec)
-            point: MemoryPoint = {
-                "memory_length": length,
-                "n": result.n,
-                "score": result.score,
-                "loss": result.loss,
-                "low": low,
-                "high": high,
-                "state_bytes": bytes_of_state,
-            }
-            points.append(point)
+            point = {"memory_length": length, **scores(result, spec), "state_bytes": bytes_of_state}
+            points.append(cast(MemoryPoint, point))
         return {
             "trained_length": max(module.memory_length for module in remembering(model)),
             "window_length": spec.train_length,
@@ -116,17 +106,11 @@ class MemoryLengths(Measurement):
         }
 
 
-@contextmanager
-def with_memory_length(model: nn.Module, length: int) -> Iterator[None]:
+def with_memory_length(model: nn.Module, length: int) -> AbstractContextManager[None]:
     """Set the memory length of all modules of ``model`` that have one; restore it when the context exits."""
-    before = [(module, module.memory_length) for module in remembering(model)]
-    try:
-        for module, _ in before:
-            module.memory_length = length
-        yield
-    finally:
-        for module, old in before:
-            module.memory_length = old
+    from .knobs import with_attribute
+
+    return with_attribute(remembering(model), "memory_length", length)
 
 
 def remembering(model: nn.Module) -> list[Any]:

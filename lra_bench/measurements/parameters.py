@@ -52,11 +52,9 @@ class ParameterCounts(Measurement):
             "head",
             source="parameters.body_active",
             dtype="Int64",
-            display=Display("parameters", "count", key="parameters", first="ascending"),
+            display=Display("parameters", "{:,.0f}", key="parameters", first="ascending"),
         ),
-        Column(
-            name="parameters_total", help="number of trainable parameters", source="parameters.total", dtype="Int64"
-        ),
+        Column("parameters_total", "number of trainable parameters", "parameters.total", dtype="Int64"),
     )
 
     @staticmethod

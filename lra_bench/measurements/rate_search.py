@@ -62,10 +62,7 @@ class Search(Measurement):
             dtype="Int64",
         ),
         Column(
-            name="search_seconds",
-            help="wall-clock time of all trials of the search, seconds",
-            source="search.seconds",
-            dtype="float64",
+            "search_seconds", "wall-clock time of all trials of the search, seconds", "search.seconds", dtype="float64"
         ),
     )
 

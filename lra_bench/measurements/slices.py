@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lra_bench.contracts import Slicing, Task, TaskScore, TaskSpec
 from lra_bench.measurement import Measurement, Points
@@ -125,27 +125,21 @@ def _parts_of_task(own: TaskScore, spec: TaskSpec, attempt: int) -> list[SlicePo
     """Return the parts of a score as slices of the record, without floors."""
     from .task_score import interval_of_task
 
-    found: list[SlicePoint] = []
-    for slicing, scores in own.parts.items():
-        for label, score in scores.items():
-            low, high = interval_of_task(TaskScore(score, own.n), spec)
-            found.append(
-                {
-                    "slicing": slicing,
-                    "label": label,
-                    "n": own.n,
-                    "score": score,
-                    "low": low,  # type: ignore[typeddict-item]
-                    "high": high,  # type: ignore[typeddict-item]
-                    "floor": None,
-                    "floor_name": None,
-                    "floors": {},
-                    "margins": {},
-                    "skill": None,
-                    "attempt": attempt,
-                }
-            )
-    return found
+    return [
+        _point(slicing, label, own.n, score, interval_of_task(TaskScore(score, own.n), spec), attempt)
+        for slicing, scores in own.parts.items()
+        for label, score in scores.items()
+    ]
+
+
+def _point(
+    slicing: str, label: str, n: int, score: float, interval: tuple[Any, Any], attempt: int, **floors: Any
+) -> SlicePoint:
+    """Return the point of a slice, without floors unless ``floors`` contains their fields."""
+    low, high = interval
+    unknown: dict[str, Any] = {"floor": None, "floor_name": None, "floors": {}, "margins": {}, "skill": None}
+    of_slice = {"slicing": slicing, "label": label, "n": n, "score": score, "low": low, "high": high}
+    return cast(SlicePoint, {**of_slice, **unknown, **floors, "attempt": attempt})
 
 
 def _points(
@@ -168,21 +162,14 @@ def _points(
         of_floors = {floor: float(correct[members].mean()) for floor, correct in floors.items()}
         floor_rows = {floor: _per_row(correct[members], rows) for floor, correct in floors.items()}
         floor_name, floor = strongest(of_floors, spec.higher_is_better) or (None, None)
-        low, high = interval(own, spec)
-        point: SlicePoint = {
-            "slicing": name,
-            "label": label,
-            "n": own.n,
-            "score": own.score,
-            "low": low,
-            "high": high,
-            "floor": floor,
-            "floor_name": floor_name,
-            "floors": of_floors,
-            "margins": margins(own, floor_rows, spec),
-            "skill": skill(own.score, floor, spec.higher_is_better),
-            "attempt": attempt,
-        }
+        point = _point(
+            *(name, label, own.n, own.score, interval(own, spec), attempt),
+            floor=floor,
+            floor_name=floor_name,
+            floors=of_floors,
+            margins=margins(own, floor_rows, spec),
+            skill=skill(own.score, floor, spec.higher_is_better),
+        )
         found.append(point)
     return found
 

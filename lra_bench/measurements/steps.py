@@ -55,7 +55,7 @@ def _of_mode(mode: str, word: str, step: str, timing: str, memory: str, failing:
         run=lambda run: run.tokens_per_second(getattr(run, mode)),
         seeds="mean",
         dtype="float64",
-        display=Display(f"{word} tokens/s {{at}}", "count", tail=_timed, machine=True),
+        display=Display(f"{word} tokens/s {{at}}", "{:,.0f}", tail=_timed, machine=True),
     )
     allocated = f"peak of the memory allocated for tensors on CUDA during {memory}, bytes; missing on a CPU"
     resident = f"peak growth of the process's resident memory (RSS) during {memory.partition(',')[0]}, bytes"
@@ -72,7 +72,7 @@ def _of_mode(mode: str, word: str, step: str, timing: str, memory: str, failing:
             display=Display(f"{heading} {{at}}", "megabytes", tail=_timed, first="ascending", machine=True),
         )
     help = f"batch size of {step} in the step benchmark"
-    yield Column(name=f"{mode}_batch_size", help=help, source=f"{mode}.batch_size", dtype="Int64")
+    yield Column(f"{mode}_batch_size", help, f"{mode}.batch_size", dtype="Int64")
     yield Column(
         name=f"{mode}_limit",
         help=f"status and shortest length at which the step benchmark of {failing}",

@@ -65,7 +65,7 @@ class TrainingRun(Measurement):
     title = "Training"
     Result = Training
     columns = (
-        Column(name="train_seconds", help="time spent in training steps, seconds", seeds="mean"),
+        Column("train_seconds", "time spent in training steps, seconds", seeds="mean"),
         Column(
             name="train_seconds_alone",
             help="time spent in training steps, seconds; empty if other programs ran at the same time, or if this is "
@@ -88,7 +88,7 @@ class TrainingRun(Measurement):
             "the median over seeds if all took off; otherwise tables show how many did, or – if the only one did not",
             seeds="median of all",
             dtype="float64",
-            display=Display("take-off (steps)", "count", cell=_reached, first="ascending"),
+            display=Display("take-off (steps)", "{:,.0f}", cell=_reached, first="ascending"),
         ),
         Column(
             name="takeoff_seconds",
@@ -120,7 +120,7 @@ class TrainingRun(Measurement):
             run=lambda run: run.tokens_per_second(run.record.training or {}),
             seeds="mean",
             dtype="float64",
-            display=Display("run tokens/s", "count", machine=True),
+            display=Display("run tokens/s", "{:,.0f}", machine=True),
         ),
     )
 

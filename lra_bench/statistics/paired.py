@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,30 +44,19 @@ def paired_t(differences: ArrayLike) -> Any:
     return _t_p(values.mean(axis=-1), values.std(axis=-1, ddof=1) / n**0.5, n - 1)
 
 
-def welch_t(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike) -> np.ndarray:
-    """Compute the two-sided p-values of Welch's test for all pairs of k groups.
+def welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
+    """Return the standard error of the difference of two means, its degrees of freedom, and Welch's two-sided p-value.
 
-    Welch 1947, Biometrika 34.
-
-    Args:
-        mean: Mean of each group, (k,).
-        deviation: Standard deviation of each group, (k,).
-        count: Size of each group, (k,).
-
-    Returns:
-        p-values (k, k); 1 for pairs with a group of fewer than two, whose variance is unknown.
+    Welch 1947, Biometrika 34. If neither sample varies, p is 1 if the means are equal, otherwise 0. Both samples need
+    two values or more.
     """
     import numpy as np
 
-    means, counts = np.asarray(mean, dtype=np.float64), np.asarray(count, dtype=np.float64)
-    known = counts >= 2
-    spread = np.where(known, np.asarray(deviation, dtype=np.float64) ** 2 / np.maximum(counts, 1), 0.0)
-    squared = spread[:, None] + spread
-    parts = spread**2 / np.maximum(counts - 1, 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = np.where(squared > 0, squared**2 / (parts[:, None] + parts), 1.0)
-    p = _t_p(means[:, None] - means, np.sqrt(squared), freedom)
-    return np.where(known[:, None] & known, p, 1.0)
+    spreads = [float(np.var(side, ddof=1)) / len(side) for side in (a, b)]
+    error = sum(spreads) ** 0.5
+    parts = sum(spread**2 / (len(side) - 1) for spread, side in zip(spreads, (a, b), strict=True))
+    freedom = error**4 / parts if parts else float(len(a) + len(b) - 2)
+    return error, freedom, float(_t_p(float(np.mean(a) - np.mean(b)), error, freedom))
 
 
 def detectable_difference(error: float, freedom: float, level: float = LEVEL, power: float = POWER) -> float:

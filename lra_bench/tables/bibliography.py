@@ -69,16 +69,10 @@ class Paper:
 
 
 def papers(models: Iterable[str] = (), config_dir: Path | None = None) -> dict[str, Paper]:
-    """Return the paper of each model whose file names one.
+    """Return the paper of each model whose file names one; ``models`` are by default all.
 
     Authors and year are those in the description of a model file that names the paper: ``(Qin et al. 2022, arXiv …)``.
-
-    Args:
-        models: Names of models; by default all.
-        config_dir: Folder of additional models.
-
-    Raises:
-        UserError: If there is no such model.
+    ``config_dir`` is a folder of additional models. Raises ``UserError`` if there is no such model.
     """
     files, wanted = option_files("model", config_dir), list(models)
     if unknown := next((model for model in wanted if model not in files), None):

@@ -1,13 +1,45 @@
-"""Cells of tables: the shown text and the sort value."""
+"""Cells of tables, with the shown text and the sort value, and badges for the status of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from .badges import Badge
-from .formatting import AT_FLOOR, score, score_with_half_width
+from lra_bench.records.schema import STATUSES
+
+from .formatting import AT_FLOOR, BITS, at_length, half_width, number, readable
+
+RETENTION = "4x"
+"""Length ratio at which tables of all tasks report the share of the skill that is kept."""
+
+SHORT = {"out_of_memory": "oom"}
+"""Abbreviations of statuses in badges."""
+UNRESTRICTED = "not restricted at"
+ENDED = ("diverged", "out_of_memory", "timeout")
+"""Statuses that are a result of the model: Path-X counts as failed if all its seeds ended with one of them."""
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A short label of a status.
+
+    ``help`` is its tooltip, ``tone`` selects its colour. ``where`` follows the label in tables of text: the tasks that
+    have the badge, empty if all do.
+    """
+
+    text: str
+    help: str
+    tone: Literal["ended", "open", "note"]
+    where: str = ""
+
+
+class Badges(tuple[Badge, ...]):
+    """The badges of a row."""
+
+    def __str__(self) -> str:
+        """Return text such as ``oom 1/3, no 4x (listops)``."""
+        return ", ".join(badge.text + badge.where for badge in self)
 
 
 @dataclass(frozen=True)
@@ -42,16 +74,15 @@ class Cell:
     def __bool__(self) -> bool:
         return bool(self.text or self.badges or self.whisker)
 
-    def plain(self) -> str:
+    def plain(self, unit: bool = True) -> str:
         """Return the cell as one line of text: ``37.0 ± 1.1 (5)``, or its badges."""
-        if self.badges:
-            return ", ".join(badge.text for badge in self.badges)
         mark = AT_FLOOR if self.at_floor else ""
-        return " ".join(filter(None, (self.text + self.unit, self.spread, self.tail, mark)))
+        parts = (self.text + (self.unit if unit else ""), self.spread, self.tail, mark)
+        return ", ".join(badge.text for badge in self.badges) or " ".join(filter(None, parts))
 
     def brief(self) -> str:
         """Return the number, marked if it is at the floor, or the badges."""
-        return replace(self, unit="", spread="", tail="").plain().replace(f" {AT_FLOOR}", AT_FLOOR)
+        return self.plain() if self.badges else self.text + (AT_FLOOR if self.at_floor else "")
 
 
 EMPTY = Cell()
@@ -71,13 +102,61 @@ def share(value: float | None, metric: str | None, tail: str = "") -> Cell:
     """Return a cell with a score of ``metric`` and a separate unit."""
     if value is None:
         return EMPTY
-    number, space, unit = score(value, metric).partition(" ")
-    return Cell(number, value, unit=space + unit, tail=tail)
+    return Cell(number(value, metric), value, unit="" if metric == BITS else " %", tail=tail)
 
 
 def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:
     """Return a cell with a score and the wider half of its interval, without a unit."""
-    if value is None:
-        return EMPTY
-    _, sign, half = score_with_half_width(value, low, high, metric).partition(" ± ")
-    return Cell(score(value, metric).removesuffix(" %"), value, spread=f"± {half}" if sign else "")
+    return EMPTY if value is None else Cell(number(value, metric), value, spread=half_width(value, low, high, metric))
+
+
+def badges(entry: Mapping[str, Any]) -> Badges:
+    """Return the badges of one row of the long table.
+
+    They are the statuses of seeds that are not ok (``diverged 1/3``), the lengths at which the step benchmark failed
+    (``oom@8k``), ``no 4x`` if there is no score at ``RETENTION``, and ``not restricted at 64`` if the rows, of at most
+    64 tokens, are shorter than any at which the mechanism restricts attention.
+    """
+    return Badges(dict.fromkeys(_badges(entry)))
+
+
+def _badges(entry: Mapping[str, Any]) -> Iterator[Badge]:
+    total = sum(entry["statuses"].values())
+    for status, count in entry["statuses"].items():
+        if status != "ok":
+            share, seeds = (f" {count}/{total}", f"{count} of {total} seeds: ") if total > 1 else ("", "")
+            tone: Literal["ended", "open"] = "ended" if status in ENDED else "open"
+            yield Badge(SHORT.get(status, status) + share, seeds + STATUSES.get(status, status), tone)
+    for limit in filter(None, (entry["train_limit"], entry["inference_limit"])):
+        at = at_length(limit.length)
+        help = f"the step benchmark failed at {at[1:]} tokens ({readable(limit.status)})"
+        yield Badge(SHORT.get(limit.status, limit.status) + at, help, "note")
+    if entry.get(f"status_{RETENTION}") not in (None, "ok"):
+        times = RETENTION.removesuffix("x")
+        yield Badge(f"no {RETENTION}", f"no score at {times} times the training length", "note")
+    if length := entry.get("unrestricted_at"):
+        help = f"the mechanism restricts no row of at most {length} tokens: full attention is measured"
+        yield Badge(f"{UNRESTRICTED} {length}", help, "note")
+
+
+def badges_of_all(statuses: Mapping[str, Badges | None]) -> Badges:
+    """Return the badges of a variant from those of each task, each once, with its tasks unless all have it."""
+    tasks: dict[Badge, list[str]] = {}
+    for task, found in statuses.items():
+        for badge in found or ():
+            tasks.setdefault(badge, []).append(task)
+    return Badges(
+        replace(badge, help=f"{badge.help}: {', '.join(labels)}", where=_where(labels, len(statuses)))
+        for badge, labels in tasks.items()
+    )
+
+
+def _where(labels: list[str], tasks: int) -> str:
+    if len(labels) == tasks:
+        return ""
+    return f" ({', '.join(labels)})" if len(labels) < 3 else f" ({len(labels)} tasks)"
+
+
+def all_ended(entry: Mapping[str, Any]) -> bool:
+    """Return whether every seed ended with a status in ``ENDED``."""
+    return all(status in ENDED for status in entry["statuses"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, LEVEL, MIN_SEEDS
-from lra_bench.statistics.ties import holm
+from lra_bench.statistics.ties import holm, tie_groups
 
 from .pair_tests import A, Comparison, Entry, compare_pair, uncorrected_p, with_verdict
 from .runs import missing_data, section_of
@@ -71,7 +71,8 @@ class Ranking:
         one of them, otherwise the better one. Hence the result does not depend on the order of ``a`` and ``b``, and it
         equals that of a table whose reference row is the chosen one.
         """
-        if (self.reference() if self.reference() in (a, b) else self._better(a, b)) == b:
+        better = min((a, b), key=lambda key: (self._cost(key), key))
+        if (self.reference() if self.reference() in (a, b) else better) == b:
             return self.against(b)[a]
         found = self.against(a)[b]
         return with_verdict(self._pair(a, b), found.p_holm, found.together, found.against)
@@ -82,13 +83,13 @@ class Ranking:
 
         Only variants with ``MIN_SEEDS`` or more seeds, each of which clears the strongest floor, can be winners.
         """
+        entries = self.entries
         able = [
-            key for key, entry in self.entries.items() if entry.summary.clears_floor and len(entry.records) >= MIN_SEEDS
+            key
+            for key in self.ordered()
+            if entries[key].summary.clears_floor and len(entries[key].records) >= MIN_SEEDS
         ]
-        if not able:
-            return frozenset()
-        best = min(able, key=lambda key: (self._cost(key), key))
-        return frozenset(key for key in able if key == best or not self.compare(best, key).verdict.startswith(A))
+        return frozenset(key for key in able if key == able[0] or not self.compare(able[0], key).verdict.startswith(A))
 
     def ordered(self) -> list[Key]:
         """Return the keys of the variants, best score first."""
@@ -104,21 +105,15 @@ class Ranking:
         firsts = keys if len(keys) <= MOST_COMPARED else keys[:1]
         pairs = [(a, b) for place, a in enumerate(firsts) for b in keys[place + 1 :]]
         p = {(a, b): found for a, b in pairs if (found := uncorrected_p(self.entries[a], self.entries[b])) is not None}
+        fewest = (min(len(self.entries[key].records) for key in pair) for pair in p)
+        levels = (LEVEL if count >= CLAIM_SEEDS else EVERY_SEED_LEVEL for count in fewest)
         corrected = holm(list(p.values())).tolist()
-        return {frozenset(pair): value <= self._level(*pair) for pair, value in zip(p, corrected, strict=True)}
-
-    def _level(self, a: Key, b: Key) -> float:
-        first, second = (self.entries[key].records for key in (a, b))
-        unpaired = min(len(first), len(second)) >= CLAIM_SEEDS
-        return LEVEL if unpaired or len(first.keys() & second.keys()) >= CLAIM_SEEDS else EVERY_SEED_LEVEL
+        return {frozenset(pair): value <= level for pair, value, level in zip(p, corrected, levels, strict=True)}
 
     def _pair(self, a: Key, b: Key) -> Comparison:
         if (a, b) not in self._pairs:
             self._pairs[a, b] = compare_pair(self.place[:4], self.entries[a], self.entries[b])
         return self._pairs[a, b]
-
-    def _better(self, a: Key, b: Key) -> Key:
-        return min((a, b), key=lambda key: (self._cost(key), key))
 
     def _cost(self, key: Key) -> float:
         """Return the mean score with the sign with which a smaller value is better."""
@@ -156,13 +151,9 @@ def rankings(records: Iterable[Record]) -> dict[Place, Ranking]:
             seeds = found.setdefault(place_of(record), {}).setdefault(key_of(record), {})
             seeds.setdefault(record.key.seed, record)
     return {
-        place: Ranking(place, {key: Entry(key, _name(seeds), seeds) for key, seeds in entries.items()})
+        place: Ranking(place, {key: Entry(key, seeds) for key, seeds in entries.items()})
         for place, entries in found.items()
     }
-
-
-def _name(seeds: Mapping[int, Record]) -> str:
-    return next(iter(seeds.values())).variant_name
 
 
 def tie_letters(ranking: Ranking) -> dict[Key, str]:
@@ -170,8 +161,6 @@ def tie_letters(ranking: Ranking) -> dict[Key, str]:
 
     Variants with fewer than ``MIN_SEEDS`` seeds have no letter.
     """
-    from lra_bench.statistics.ties import tie_groups
-
     separated = ranking.separated()
     tested = [key for key in ranking.ordered() if len(ranking.entries[key].records) >= MIN_SEEDS]
     letters = tie_groups([[separated.get(frozenset((a, b)), False) for b in tested] for a in tested])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,21 +12,20 @@ from lra_bench.measurements.lengths import length_points, plain_curves
 
 from . import formatting
 from .cell import Cell, figure, share
-from .formatting import at_length, readable
+from .formatting import BITS, at_length, readable
 from .runs import Run
 
 Row = Mapping[str, Any]
 
 REPEATS: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
+    "": lambda run: {"": None},
     "<floor>": lambda run: run.record.floors,
     "<ratio>": lambda run: length_points(run.record.extrapolation),
     "<curve>": lambda run: plain_curves(run.record.extrapolation),
 }
 """Placeholders in column names. Each maps a run to the names it is replaced with, and to the objects passed to
-``Column.run``. ``<task>`` is replaced with the tasks of a table of all tasks.
+``Column.run``. ``<task>`` is replaced with the tasks of a table of all tasks. Other columns are not repeated.
 """
-
-UNIT = re.compile(r"(?<=\d) (%|points|bits)(?!\w)")
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ class Context:
     @property
     def unit(self) -> str:
         """The unit in which scores are shown."""
-        return {None: "the unit of the metric", "bits_per_character": "bits per character"}.get(self.metric, "%")
+        return {None: "the unit of the metric", BITS: "bits per character"}.get(self.metric, "%")
 
     def length(self, row: Row) -> str:
         """Return the timed length of a row, empty if the heading of its column states it."""
@@ -100,16 +98,14 @@ class Shown:
     def first(self) -> Direction:
         """The direction of the first sort."""
         if self.display.first == "best":
-            return "ascending" if self.context.metric == "bits_per_character" else "descending"
-        return self.display.first
+            return "ascending" if self.context.metric == BITS else "descending"
+        return self.display.first or ("ascending" if self.display.kind == "text" else "descending")
 
     def cell(self, row: Row) -> Cell:
         """Return the cell of ``row``."""
-        cell = self._declared(row)
-        if isinstance(cell, str):
-            return Cell(readable(cell))
+        cell: Cell | str | None = self.display.cell(row, self.context) if self.display.cell else None
         if cell is not None:
-            return cell
+            return Cell(readable(cell)) if isinstance(cell, str) else cell
         name = self.column.named(self.context.part)
         value = row[name]
         if style := self.display.format:
@@ -122,15 +118,9 @@ class Shown:
 
     def text(self, row: Row) -> str:
         """Return the cell of ``row`` in a table of text."""
-        cell = self._declared(row)
-        text = self.display.text(row, self.context) if self.display.text else cell
-        text = text if isinstance(text, str) else self.cell(row).plain()
-        return UNIT.sub("", text) if self.display.scale and not self.context.units else text
-
-    def _declared(self, row: Row) -> Cell | str | None:
-        """Return the cell that the column declares, or its text."""
-        cell: Cell | str | None = self.display.cell(row, self.context) if self.display.cell else None
-        return cell
+        declared = self.display.text or self.display.cell
+        text = declared(row, self.context) if declared else None
+        return text if isinstance(text, str) else self.cell(row).plain(self.context.units)
 
     def _filled(self, text: str) -> str:
         context = self.context
@@ -156,9 +146,9 @@ def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for repeats, group in itertools.groupby(columns, key=lambda column: column.repeats):
         reading = [column for column in group if column.run or column.source]
-        for part, each in REPEATS[repeats](run).items() if repeats else [("", None)]:
-            found = {column.named(part): _value(run, column, each) for column in reading}
-            row |= {name: value for name, value in found.items() if name not in row}
+        for part, each in REPEATS[repeats](run).items():
+            for column in reading:
+                row.setdefault(column.named(part), _value(run, column, each))
     return row
 
 

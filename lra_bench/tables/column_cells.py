@@ -2,82 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from lra_bench.profiling.comparison.ratios import WIDE_SPREAD
 
-from .badges import UNRESTRICTED, Badges, badges
-from .cell import Cell, Whisker, figure, scored, share, word
+from .cell import UNRESTRICTED, Badges, Cell, Whisker, badges, figure, scored, share, word
 from .column import Context, Row
-from .formatting import (
-    AT_FLOOR,
-    at_length,
-    count,
-    difference,
-    readable,
-    score_with_half_width,
-    score_with_interval,
-    seeds_apart,
-    times,
-    yes_or_no,
-)
+from .formatting import BITS, at_length, difference, number, readable, seeds_apart
 
 
 def rank(row: Row, context: Context) -> Cell:
     """Return the rank of a row that clears the floor in every seed, otherwise an empty cell."""
-    return figure(row["rank"], count) if row["clears_floor"] else Cell()
+    return figure(row["rank"] if row["clears_floor"] else None, str)
 
 
-def score_of_seeds(row: Row, context: Context) -> Cell:
-    """Return the score with half of its interval and the number of seeds, or the scores of the seeds."""
-    return _score(row, "", context.metric)
+def score_of_seeds(row: Row, context: Context, suffix: str = "") -> Cell:
+    """Return the score with half of its interval and the number of seeds, or the scores of the seeds.
+
+    The columns are those whose names end with ``suffix``.
+    """
+    value, low, high, seeds, learned, best, apart = (
+        row[f"{name}{suffix}"] for name in ("score", "low", "high", "seed_scores", "learned", "best", "two_levels")
+    )
+    if value is None:
+        return Cell()
+    cell = replace(scored(value, low, high, context.metric), best=bool(best), at_floor=learned == 0)
+    if not seeds or len(seeds) == 1 or low is not None:
+        return replace(cell, tail=f"({len(seeds)})" if seeds else "")
+    text, values = seeds_apart(seeds, learned if apart else None, context.metric)
+    return replace(cell, text=text or cell.text, spread=values)
 
 
 def score_text(row: Row, context: Context) -> str:
     """Return the score with its unit and its interval, or the scores of the seeds, as text."""
-    cell = score_of_seeds(row, context)
-    if row["low"] is not None or not cell:
-        return _marked(score_with_interval(row["score"], row["low"], row["high"], context.metric), cell)
-    unit = "" if "learned" in cell.text or context.metric == "bits_per_character" else " %"
-    return _marked(f"{cell.text}{unit} {cell.spread}".strip(), cell)
+    cell, metric = score_of_seeds(row, context), context.metric
+    if row["low"] is not None:
+        cell = replace(cell, spread=f"[{number(row['low'], metric)}, {number(row['high'], metric)}]")
+    unit = " %" if metric != BITS and cell and cell.text == number(row["score"], metric) else ""
+    return replace(cell, unit=unit, tail="").plain(context.units)
+
+
+def task_score(row: Row, context: Context) -> Cell:
+    """Return the score of one task in a table of all tasks, or its badges if there is none."""
+    task = context.part
+    if row[f"score_{task}"] is None:
+        return Cell(badges=row[f"status_{task}"] or ())
+    return score_of_seeds(row, replace(context, metric=row[f"metric_{task}"]), f"_{task}")
+
+
+def average(name: str, row: Row, context: Context) -> Cell:
+    """Return the cell of an average over tasks with half of its interval."""
+    return scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
+
+
+def average_text(name: str, row: Row, context: Context) -> str:
+    """Return an average over tasks as text, with half of its interval and the number of seeds."""
+    seeds = row[f"{name}_seeds"]
+    return replace(average(name, row, context), tail=f"({seeds})" if row[name] and seeds and seeds > 1 else "").plain()
 
 
 def relative_speed(row: Row, context: Context) -> Cell:
     """Return the relative speed, with the length unless the heading states it, and ``~`` if it is uncertain."""
     mark = "~" if (row["spread_of_relative_speed"] or 0) > WIDE_SPREAD else ""
-    length = "" if context.at else at_length(row["profile_length"])
-    return figure(row["relative_speed"], lambda value: times(value) + mark, length)
+    return figure(
+        row["relative_speed"], f"{{:.2f}}×{mark}".format, "" if context.at else at_length(row["profile_length"])
+    )
 
 
 def verdict(row: Row, context: Context) -> Cell:
     """Return the verdict of the comparison with the reference row, with the difference if it is a claim."""
     text = row["verdict"]
     claimed = text.startswith(("better", "worse"))
-    return word(f"{difference(row['difference'], context.metric)}, {text}" if claimed else text)
-
-
-def _score(row: Row, suffix: str, metric: str | None) -> Cell:
-    """Return the cell of a score from the columns with ``suffix``."""
-    value, low, high = (row[f"{name}{suffix}"] for name in ("score", "low", "high"))
-    if value is None:
-        return Cell()
-    seeds = row[f"seed_scores{suffix}"] or ()
-    learned = row[f"learned{suffix}"]
-    cell = replace(
-        scored(value, low, high, metric), best=bool(row[f"best{suffix}"]), at_floor=learned == 0,
-    )  # fmt: skip
-    if len(seeds) < 2:
-        return replace(cell, tail=f"({len(seeds)})" if seeds else "")
-    if low is not None:
-        return replace(cell, tail=f"({len(seeds)})")
-    text, values = seeds_apart(seeds, learned if row[f"two_levels{suffix}"] else None, metric)
-    return replace(cell, text=text or cell.text, spread=values)
-
-
-def _marked(text: str, cell: Cell) -> str:
-    return f"{text} {AT_FLOOR}" if cell.at_floor else text
+    return word(f"{difference(row['difference'], context.metric, context.units)}, {text}" if claimed else text)
 
 
 def axis(row: Row, context: Context) -> Cell:
@@ -94,17 +91,23 @@ def axis(row: Row, context: Context) -> Cell:
 
 def floor(row: Row, context: Context) -> Cell:
     """Return the score of the floor, with its name if rows have different floors."""
-    name = "" if context.floor_name or not row["floor_name"] else readable(row["floor_name"])
-    return share(row["floor"], context.metric, name)
+    return share(row["floor"], context.metric, "" if context.floor_name else readable(row["floor_name"] or ""))
 
 
 def status(row: Row, context: Context) -> Cell:
     """Return the badges of one task."""
-    return _status(badges(row))
+    return status_of_tasks({"status": badges(row)}, context)
 
 
-def _status(ends: Badges) -> Cell:
-    return Cell(value=len(ends) or None, badges=ends)
+def status_of_tasks(row: Row, context: Context) -> Cell:
+    """Return the badges of all tasks, each once."""
+    found = row["status"] or Badges()
+    return Cell(value=len(found) or None, badges=found)
+
+
+def badges_text(row: Row, context: Context) -> str:
+    """Return the badges of all tasks as text, with the tasks."""
+    return str(row["status"] or "")
 
 
 def statuses_text(row: Row, context: Context) -> str:
@@ -116,43 +119,14 @@ def statuses_text(row: Row, context: Context) -> str:
 
 def comparable(row: Row, context: Context) -> Cell:
     """Return whether a row is comparable, empty if unknown."""
-    value = row["comparable"]
-    return Cell() if value is None else Cell(yes_or_no(value), int(value))
-
-
-def task_score(row: Row, context: Context) -> Cell:
-    """Return the score of one task in a table of all tasks, or its badges if there is none."""
-    task = context.part
-    if row[f"score_{task}"] is None:
-        return Cell(badges=row[f"status_{task}"] or ())
-    return _score(row, f"_{task}", row[f"metric_{task}"])
-
-
-def average(name: str) -> Callable[[Row, Context], Cell]:
-    """Return a function that builds the cell of an average over tasks with half of its interval."""
-    return lambda row, context: scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
-
-
-def average_text(name: str) -> Callable[[Row, Context], str]:
-    """Return a function that formats an average over tasks as text, with the number of seeds."""
-
-    def text(row: Row, context: Context) -> str:
-        number = score_with_half_width(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
-        seeds = row[f"{name}_seeds"]
-        return f"{number} ({seeds})" if number and seeds and seeds > 1 else number
-
-    return text
-
-
-def status_of_tasks(row: Row, context: Context) -> Cell:
-    """Return the badges of all tasks, each once."""
-    return _status(row["status"] or Badges())
+    return Cell() if (value := row["comparable"]) is None else Cell("yes" if value else "no", int(value))
 
 
 def parameters(row: Row, context: Context) -> Cell:
     """Return the number of parameters, on each task in the order of the tasks if they differ."""
     sizes = [value for name, value in row.items() if name.startswith("parameters_") and value is not None]
-    return figure(row["parameters"], lambda _: " / ".join(map(count, sizes if len(set(sizes)) > 1 else sizes[:1])))
+    own = sizes if len(set(sizes)) > 1 else sizes[:1]
+    return figure(row["parameters"], lambda _: " / ".join(f"{size:,.0f}" for size in own))
 
 
 def named_kind(row: Row, context: Context) -> str:

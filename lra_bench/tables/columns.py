@@ -2,37 +2,29 @@
 
 A tuple of ``Column`` objects, such as ``LONG``, defines the columns of a layout in the data (CSV, Parquet, JSON), in
 this order; names of measurements are replaced with the columns that these declare. A view, such as ``LONG_TEXT``, is a
-tuple of column names: the columns of a table for readers, in this order. To add a column, add an entry to its
-measurement or to the tuple of its layout, and its name to the views that show it. The columns of measurements that
-neither name are added by ``long``, ``view`` and ``recorded``.
-
-``lra-bench list columns`` prints the descriptions (``help``), and the page shows them for each heading.
+tuple of column names: the columns of a table for readers, in this order. The columns of measurements that neither name
+are added by ``long``, ``view`` and ``recorded``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from lra_bench.config.measurements import measurements
 from lra_bench.measurement import Column, Display, Measurement, columns
+from lra_bench.records.schema import STATUSES
 
 from . import column_cells as cells
-from .badges import RETENTION, badges_of_all
-from .formatting import source
+from .cell import RETENTION
 from .naming import modifications
-from .over_tasks import all_true, geometric_mean, largest, mean, shared
 from .runs import missing_data, repeated_data, section_of
 
 LONG = (
-    Column(name="task", help="name of the task", source="key.task"),
-    Column(
-        name="task_version",
-        help="version of the task; scores of different versions are not comparable",
-        source="data.version",
-    ),
+    Column("task", "name of the task", "key.task"),
+    Column("task_version", "version of the task; scores of different versions are not comparable", "data.version"),
     Column(
         name="protocol",
         help="name of the protocol, with its version from the second on; it ends in -searched if the learning rate was "
@@ -41,14 +33,13 @@ LONG = (
     ),
     Column(
         name="data_lacks",
-        help="what the data lacks compared with the full task: missing parts, or information lost by lossy coding "
-        "such as JPEG; empty if nothing",
+        help="missing parts of the data, or information lost by lossy coding such as JPEG; empty if nothing",
         run=lambda run: missing_data(run.record),
     ),
     Column(
         name="data_repeats",
-        help="examples that occur in several splits, such as `123 of 25,000 test in train`: a model may have been "
-        "trained on them; empty if none, or if they were not counted",
+        help="examples that occur in several splits, such as `123 of 25,000 test in train`; empty if none, or if they "
+        "were not counted",
         run=lambda run: repeated_data(run.record),
     ),
     Column(
@@ -68,28 +59,24 @@ LONG = (
         name="variant",
         help="model and its differences from the model's configuration file",
         source="variant_name",
-        display=Display("variant", page_heading="system", left=True, kind="text", first="ascending"),
+        display=Display("variant", page_heading="system", left=True, kind="text"),
     ),
-    Column(name="model", help="name of the model", source="key.model"),
-    Column(
-        name="label",
-        help="label of the model, as in papers, with the differences from the model's configuration file",
-        source="label",
-    ),
+    Column("model", "name of the model", "key.model"),
+    Column("label", "label of the model, with the differences from the model's configuration file", "label"),
     Column(
         name="hardware",
         help="machine on which the row was measured, followed by @ and the name of its reference board if it has "
         "one; speed and memory are comparable only on the same machine",
         source="machine",
-        display=Display("hardware", left=True, kind="text", first="ascending"),
+        display=Display("hardware", left=True, kind="text"),
     ),
     Column(
         name="reference",
         help="reference board that the row belongs to, empty for your own rows",
         source="reference",
-        display=Display("source", left=True, text=lambda row, context: source(row["reference"])),
+        display=Display("source", left=True, text=lambda row, _: row["reference"] and f"reference {row['reference']}"),
     ),
-    Column(name="seeds", help="number of seeds that finished with status ok"),
+    Column("seeds", "number of seeds that finished with status ok"),
     Column(
         name="statuses",
         help="number of seeds by status; the page shows statuses other than ok, where the step benchmark failed, and "
@@ -99,7 +86,7 @@ LONG = (
         ),
     ),
     "restriction",
-    Column(name="metric", help="accuracy (between 0 and 1) or bits_per_character", source="metric"),
+    Column("metric", "accuracy (between 0 and 1) or bits_per_character", "metric"),
     Column(
         name="score",
         help="score on the test split, in {unit}; with several seeds their mean; tables show it with its 95 % "
@@ -114,15 +101,11 @@ LONG = (
         help="lower end of the 95 % confidence interval of the score: over examples with one seed, over seeds "
         "(Student's t) with 5 or more on one level, otherwise missing",
         source="test.low",
+        dtype="float64",
     ),
-    Column(name="high", help="upper end of the 95 % confidence interval of the score", source="test.high"),
-    Column(name="seed_scores", help="scores of the seeds, in the order of the seeds, separated by spaces"),
-    Column(
-        name="learned",
-        help="number of seeds whose score exceeds the strongest floor by more than its 95 % confidence interval, "
-        "paired over the same examples if the record contains that interval",
-        dtype="Int64",
-    ),
+    Column("high", "upper end of the 95 % confidence interval of the score", "test.high", dtype="float64"),
+    Column("seed_scores", "scores of the seeds, in the order of the seeds, separated by spaces"),
+    Column("learned", "number of seeds whose score exceeds the floor by more than its interval", dtype="Int64"),
     Column(
         name="two_levels",
         help="whether the scores of the seeds lie on two levels: the largest gap exceeds 10 points (or 10 % of the "
@@ -130,8 +113,7 @@ LONG = (
     ),
     Column(
         name="clears_floor",
-        help="whether every seed exceeds the strongest floor by more than its interval and, with an interval over "
-        "seeds, the mean does too",
+        help="whether every seed has learned and, with an interval over seeds, the mean exceeds the floor too",
         source="clears_floor",
     ),
     *columns(
@@ -142,7 +124,7 @@ LONG = (
             "difference": "score minus that of the reference row, over the seeds that both have",
             "difference_low": "lower end of the 95 % confidence interval of the difference",
             "difference_high": "upper end of the 95 % confidence interval of the difference",
-        },
+        }
     ),
     Column(
         name="p_against",
@@ -155,9 +137,7 @@ LONG = (
         help="comparison with the reference row: better or worse (5 or more seeds, significant over seeds and "
         "examples); better or worse in every seed (3 or 4 seeds, p < .01 over examples, no claim about other "
         "seeds); no difference shown; floor not cleared; too few seeds",
-        display=Display(
-            "compared with {against}", left=True, cell=cells.verdict, kind="text", first="ascending", scale=True
-        ),
+        display=Display("compared with {against}", left=True, cell=cells.verdict, kind="text", scale=True),
     ),
     Column(
         name="detectable",
@@ -167,40 +147,38 @@ LONG = (
     ),
     Column(
         name="interval",
-        help="sampling unit of the confidence interval, in tables headed over: seeds if there are two or more, "
-        "otherwise test examples",
-        display=Display("over", left=True, key="over", kind="text", first="ascending"),
+        help="sampling unit of the confidence interval: seeds if there are two or more, otherwise test examples",
+        display=Display("over", left=True, key="over", kind="text"),
     ),
     Column(
         name="floor",
         help="score of the strongest floor (baseline without a model) on the same examples, in {unit}",
         run=lambda run: run.floor[1],
         seeds="mean",
+        dtype="float64",
         display=Display("{floor}", cell=cells.floor, first="best", scale=True),
     ),
-    Column(
-        name="floor_name",
-        help="name of the strongest floor (baseline without a model), which the score is compared with",
-        run=lambda run: run.floor[0],
-    ),
+    Column("floor_name", "name of the strongest floor (baseline without a model)", run=lambda run: run.floor[0]),
     Column(
         name="skill",
         help="score normalised so that the strongest floor other than a random rule is 0 and a perfect score is 1",
         run=lambda run: run.skill(run.record.score(), run.record.floors),
         seeds="mean",
+        dtype="float64",
     ),
     Column(
         name="comparable",
         help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
         "if the transformer was not run",
+        tasks="all true",
         display=Display("comparable with transformer", left=True, cell=cells.comparable),
     ),
     "search",
     "parameters",
     Column(
         name="speed_length",
-        help="sequence length of the step benchmark in this row, in tokens: the longest of the lengths that the "
-        "largest number of runs of the same task, protocol and hardware measured",
+        help="length of the step benchmark in tokens: the longest of those that most runs of the same task, protocol "
+        "and hardware measured",
         source="speed_length",
         dtype="Int64",
     ),
@@ -215,20 +193,10 @@ LONG = (
         help="options of the protocol that the user changed, with their values; long values are shortened",
         run=lambda run: ", ".join(f"{name}={value}" for name, value in modifications(run.record).items()),
     ),
-    Column(name="hash", help="hash of the configuration that determines the results", source="key.hash"),
-    Column(
-        name="hash_version",
-        help="version of the rules by which the hash was computed; version 1 did not cover defaults in code",
-        source="hash_version",
-        dtype="Int64",
-    ),
-    Column(
-        name="wall_seconds",
-        help="wall-clock time of all stages of the run, seconds",
-        source="wall_seconds",
-        seeds="mean",
-    ),
-    Column(name="loss", help="mean loss on the test split, nats", source="test.loss", seeds="mean"),
+    Column("hash", "hash of the configuration that determines the results", "key.hash"),
+    Column("hash_version", "version of the rules by which the hash was computed", "hash_version", dtype="Int64"),
+    Column("wall_seconds", "wall-clock time of all stages of the run, seconds", "wall_seconds", seeds="mean"),
+    Column("loss", "mean loss on the test split, nats", "test.loss", seeds="mean"),
     Column(
         name="validation_score",
         help="score on the validation split",
@@ -237,33 +205,40 @@ LONG = (
     ),
     "training",
     "speed",
-    *columns(
-        {
-            "relative_speed": "speed of a training step divided by the Transformer's, from one stored profile in which "
-            "both were timed alternately; empty without a profile",
-            "spread_of_relative_speed": "half of the width of the 95 % interval of the relative speed, divided by it",
-            "relative_memory": "peak memory of a training step divided by the Transformer's, from the same profile",
-        },
-        source="profiled.",
+    Column(
+        name="relative_speed",
+        help="speed of a training step divided by the Transformer's, from one stored profile in which both were timed "
+        "alternately; empty without a profile; ~ marks a spread above 5 %",
+        source="profiled.relative_speed",
+        tasks="geometric mean",
         dtype="float64",
+        display=Display("relative speed {at}", cell=cells.relative_speed, machine=True),
+    ),
+    Column(
+        name="spread_of_relative_speed",
+        help="half of the width of the 95 % interval of the relative speed, divided by it",
+        source="profiled.spread_of_relative_speed",
+        tasks="largest",
+        dtype="float64",
+    ),
+    Column(
+        name="relative_memory",
+        help="peak memory of a training step divided by the Transformer's, from the same profile",
+        source="profiled.relative_memory",
+        tasks="geometric mean",
+        dtype="float64",
+        display=Display("relative memory {at}", "{:.2f}×", first="ascending", machine=True),
     ),
     Column(
         name="profile_time_exponent",
         help="growth exponent a of the time of a training step, time ~ length^a, from the same profile",
         source="profiled.time_exponent",
+        tasks="mean",
         dtype="float64",
+        display=Display("time exponent", "{:.2f}", first="ascending", machine=True),
     ),
-    Column(
-        name="profile_length",
-        help="sequence length in tokens of the relative speed and memory",
-        source="profiled.length",
-        dtype="Int64",
-    ),
-    Column(
-        name="profile_kernel",
-        help="attention kernel of the Transformer that the relative speed and memory refer to",
-        source="profiled.kernel",
-    ),
+    Column("profile_length", "length of the profile in tokens", "profiled.length", tasks="shared", dtype="Int64"),
+    Column("profile_kernel", "attention kernel of the profile's Transformer", "profiled.kernel", tasks="shared"),
     Column(
         name="profile_inference_seconds",
         help="time of a forward pass per sequence at the same length, from the same profile, seconds",
@@ -277,36 +252,26 @@ LONG = (
         seeds="mean",
     ),
     "extrapolation",
-    Column(name="reason", help="reasons for statuses other than ok", source="reason"),
+    Column("reason", "reasons for statuses other than ok", "reason"),
 )
 """Columns of the layout ``long``, which has one row per variant, task, protocol and hardware."""
 
 RUN_ONLY = (
-    Column(name="seed", help="random seed of the run", source="key.seed"),
-    Column(
-        name="status",
-        help="status of the run: ok, diverged, out_of_memory, timeout, incompatible, failed or interrupted",
-        source="status",
+    Column("seed", "random seed of the run", "key.seed"),
+    Column("status", f"status of the run: {', '.join(STATUSES)}", "status"),
+    Column("finished_at", "time at which the run finished, UTC, ISO 8601", "finished_at"),
+    Column("attempt", "number of the attempt that produced the record", "attempt"),
+    Column("examples", "number of scored targets of the test split", "test.n"),
+    *(
+        Column(
+            name=f"{mode}_memory_exponent",
+            help=f"growth exponent a of the peak memory of a {step}, memory ~ length^a",
+            source=f"growth.{mode}.memory_exponent",
+        )
+        for mode, step in (("train", "training step"), ("inference", "forward pass"))
     ),
-    Column(name="finished_at", help="time at which the run finished, UTC, ISO 8601", source="finished_at"),
-    Column(name="attempt", help="number of the attempt that produced the record", source="attempt"),
-    Column(name="examples", help="number of scored targets of the test split", source="test.n"),
-    Column(
-        name="train_memory_exponent",
-        help="growth exponent a of the peak memory of a training step, memory ~ length^a",
-        source="growth.train.memory_exponent",
-    ),
-    Column(
-        name="inference_memory_exponent",
-        help="growth exponent a of the peak memory of a forward pass, memory ~ length^a",
-        source="growth.inference.memory_exponent",
-    ),
-    Column(name="family", help="family of the system, such as state_space", source="capability.family"),
-    Column(
-        name="path",
-        help="path of the JSON file of the record",
-        run=lambda run: str(run.record.path) if run.record.path else None,
-    ),
+    Column("family", "family of the system, such as state_space", "capability.family"),
+    Column("path", "path of the JSON file of the record", run=lambda run: run.record.path and str(run.record.path)),
 )
 """Further columns of single runs."""
 
@@ -329,36 +294,33 @@ def _as_in_long(name: str, **display: Any) -> Column:
 def _of_task(name: str, **changes: Any) -> Column:
     """Return a column of ``LONG`` as one that a wide table has for each task."""
     found = _as_in_long(name)
-    help = f"on this task: {found.help}"
-    return replace(
-        found, name=f"{name}_<task>", help=help, source="", run=None, seeds="first", display=Display(), **changes
-    )
+    changes = {"tasks": None, "run": None, "seeds": "first", "display": Display(), **changes}
+    return replace(found, name=f"{name}_<task>", help=f"on this task: {found.help}", source="", **changes)
 
 
-def _over_tasks(name: str, tasks: Callable[..., Any], help: str, display: Display = Display()) -> Column:  # noqa: B008
+def _over_tasks(name: str) -> Column:
     """Return a column of ``LONG`` as one that a wide table combines over its tasks."""
     found = _as_in_long(name)
-    help = f"{found.help}; {help}"
-    return replace(found, help=help, source="", run=None, seeds="first", tasks=tasks, display=display)
+    ending = "empty if tasks differ" if found.tasks == "shared" else f"{found.tasks} over the profiled tasks"
+    return replace(found, help=f"{found.help}; {ending}", source="")
 
 
 def _average(name: str, help: str) -> tuple[Column, ...]:
     """Return the columns of an average over tasks, with its interval and the number of seeds."""
-    display = Display(
-        name, page_heading=name.replace("_", " "), cell=cells.average(name), text=cells.average_text(name)
-    )
+    cell, text = partial(cells.average, name), partial(cells.average_text, name)
+    display = Display(name, page_heading=name.replace("_", " "), cell=cell, text=text)
     end = f"end of the 95 % confidence interval of {name} over seeds"
     seeds = f"number of seeds of {name}, if all its tasks have the same seeds"
     return (
-        Column(name=name, help=help, dtype="float64", display=display),
+        Column(name, help, dtype="float64", display=display),
         *columns({f"{name}_low": f"lower {end}", f"{name}_high": f"upper {end}"}, dtype="float64"),
-        Column(name=f"{name}_seeds", help=seeds, dtype="Int64"),
+        Column(f"{name}_seeds", seeds, dtype="Int64"),
     )
 
 
 WIDE = (
     *map(_as_in_long, ("protocol", "section")),
-    Column(name="kind", help="measured, or floor (a baseline without a model)"),
+    Column("kind", "measured, or floor (a baseline without a model)"),
     _as_in_long("variant", text=cells.named_kind),
     *map(_as_in_long, ("model", "label")),
     Column(
@@ -369,7 +331,7 @@ WIDE = (
     Column(
         name="hardware",
         help="machine on which the row was measured; speed and memory are comparable only on the same machine",
-        display=Display("hardware", left=True, kind="text", first="ascending"),
+        display=Display("hardware", left=True, kind="text"),
     ),
     _as_in_long("reference"),
     _of_task("metric"),
@@ -378,7 +340,7 @@ WIDE = (
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a "
         "perfect score is 1, without tasks that are not scored by accuracy and tasks that are not learned at "
         "this budget; rows are sorted by it",
-        tasks=mean,
+        tasks="mean",
         of="skill_<task>",
         of_accuracies=True,
         dtype="float64",
@@ -393,28 +355,12 @@ WIDE = (
         dtype="float64",
         display=Display("{part}{remark}", cell=cells.task_score, key="{part}", first="best"),
     ),
-    _of_task("low", dtype="float64"),
-    _of_task("high", dtype="float64"),
+    *map(_of_task, ("low", "high")),
     _of_task("seeds", dtype="Int64"),
-    *map(_of_task, ("statuses", "seed_scores", "learned", "two_levels", "best")),
-    _of_task("floor", dtype="float64"),
-    _of_task("skill", dtype="float64"),
-    Column(
-        name="searched_lr_<task>",
-        help="learning rate that the search chose on this task; empty if it was not searched",
-        dtype="float64",
-    ),
-    Column(
-        name="parameters_<task>",
-        help="number of trainable body parameters that one token uses on this task, without embeddings, position "
-        "tables and head",
-        dtype="Int64",
-    ),
-    Column(
-        name="status_<task>",
-        help="on this task: statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths "
-        "without a score",
-    ),
+    *map(_of_task, ("statuses", "seed_scores", "learned", "two_levels", "best", "floor", "skill")),
+    Column("searched_lr_<task>", "learning rate that the search chose on this task, if any", dtype="float64"),
+    Column("parameters_<task>", "number of body parameters that one token uses on this task", dtype="Int64"),
+    Column("status_<task>", "badges of this task, see status"),
     _of_task("comparable"),
     Column(
         name=f"retention_{RETENTION}_<task>",
@@ -430,32 +376,13 @@ WIDE = (
         "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds diverged or "
         "ran out of memory or time",
     ),
-    _over_tasks(
-        "relative_speed",
-        geometric_mean,
-        "geometric mean over the profiled tasks; ~ marks a spread above 5 %",
-        Display("relative speed {at}", cell=cells.relative_speed, machine=True),
-    ),
-    _over_tasks("spread_of_relative_speed", largest, "the largest over tasks"),
-    _over_tasks(
-        "relative_memory",
-        geometric_mean,
-        "geometric mean over the profiled tasks",
-        Display("relative memory {at}", "times", first="ascending", machine=True),
-    ),
-    _over_tasks("profile_length", shared, "empty if tasks differ"),
-    _over_tasks("profile_kernel", shared, "empty if tasks differ"),
-    _over_tasks(
-        "profile_time_exponent",
-        mean,
-        "mean over the profiled tasks",
-        Display("time exponent", "exponent", first="ascending", machine=True),
-    ),
+    *map(_over_tasks, ("relative_speed", "spread_of_relative_speed", "relative_memory")),
+    *map(_over_tasks, ("profile_length", "profile_kernel", "profile_time_exponent")),
     Column(
         name=f"retention_{RETENTION}",
         help="skill at four times the training length divided by skill at the training length, mean over tasks that "
         "are scored by accuracy and whose score has a confidence interval entirely better than the floor",
-        tasks=mean,
+        tasks="mean",
         of_accuracies=True,
         dtype="float64",
         display=Display(f"skill kept {RETENTION}", "percent"),
@@ -464,23 +391,16 @@ WIDE = (
         name="parameters",
         help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
         "on each task in the order of the columns if they differ",
-        tasks=largest,
+        tasks="largest",
         dtype="Int64",
         display=Display("parameters", cell=cells.parameters, first="ascending"),
     ),
-    replace(_as_in_long("comparable"), tasks=all_true),
+    _as_in_long("comparable"),
     Column(
         name="status",
         help="statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths without a "
         "score, with the tasks concerned unless all are",
-        tasks=badges_of_all,
-        display=Display(
-            "status",
-            left=True,
-            cell=cells.status_of_tasks,
-            text=lambda row, context: str(row["status"] or ""),
-            first="ascending",
-        ),
+        display=Display("status", left=True, cell=cells.status_of_tasks, text=cells.badges_text, first="ascending"),
     ),
 )
 """Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""
@@ -578,9 +498,7 @@ def _with_source(section: str, column: Column) -> Column:
 
 
 def _with_others(
-    names: Sequence[str],
-    classes: Iterable[type[Measurement]],
-    after: Callable[[Column], Sequence[str] | None],
+    names: Sequence[str], classes: Iterable[type[Measurement]], after: Callable[[Column], Sequence[str] | None]
 ) -> list[str]:
     """Return the names with those of the columns of measurements that they do not contain.
 

@@ -10,8 +10,7 @@ from lra_bench.config.measurements import measurements
 from lra_bench.measurement import listed
 from lra_bench.records.schema import STATUSES, Record
 
-from .export import terminal_width
-from .formatting import difference, readable, score, score_with_interval
+from .formatting import difference, readable, score, score_with_interval, terminal_width
 from .runs import Run, missing_data, repeated_data
 
 Facts = Iterator[tuple[str, str]]
@@ -29,7 +28,7 @@ def describe(record: Record, width: int | None = None) -> str:
 def meaning(record: Record) -> str:
     """Return one sentence on the score of a record and its distance from the floor, or on why it has no score."""
     run, key = Run(record), record.key
-    changed = f" with modified {listed_options(record)}" if record.protocol_modified else ""
+    changed = f" with modified {', '.join(record.protocol_modified)}" if record.protocol_modified else ""
     where = f"on {readable(key.task)}, protocol {key.protocol}{changed}, seed {key.seed}"
     if (value := record.score()) is None:
         reason = record.reason or STATUSES[record.status]
@@ -50,11 +49,6 @@ def meaning(record: Record) -> str:
         f"{run.label} reaches {shown} {unit} {where}: {gap} {side} the strongest baseline without a model "
         f"({readable(name)}, {score(floor, record.metric)}); {verdict}."
     )
-
-
-def listed_options(record: Record) -> str:
-    """Return the options of the protocol that the user changed."""
-    return ", ".join(record.protocol_modified)
 
 
 def lines(facts: Iterable[tuple[str, str]], indent: str = "") -> str:
@@ -82,7 +76,7 @@ def _identity(record: Record) -> Facts:
         yield "last lines", ("\n" + " " * 20).join(record.last_lines)
     yield "code", listed(record.code_facts)
     if record.protocol_modified:
-        yield "modified", listed_options(record)
+        yield "modified", ", ".join(record.protocol_modified)
 
 
 def _data(record: Record) -> Facts:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import STATUSES, Record
@@ -18,17 +18,14 @@ from lra_bench.runtime.safe_text import without_formulas
 from lra_bench.statistics.paired import MIN_SEEDS
 
 from .bibliography import FILE, Paper, bibliography
-from .formatting import AT_FLOOR, OWN, Section, readable, rows_of, score
-from .latex import comment, latex, ranked
+from .formatting import AT_FLOOR, OWN, Section, readable, rows_of, score, terminal_width
+from .latex import latex, ranked
 from .layouts import find_layout
 from .sections import long_sections, with_columns
 from .seeds import printed
 from .summary import best_rows, summary
 from .table import leaderboard
 from .terminal import terminal
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SUFFIXES = {"markdown": "md", "csv": "csv", "json": "json"}
 FORMATS = ("terminal", "markdown", "latex", "csv", "json")
@@ -38,22 +35,17 @@ READ = ("terminal", "markdown")
 SCORE_COLUMNS = ("rank", "variant", "score")
 MOST_OWN = 10
 """Largest number of the user's rows in ``score_table``."""
-MORE_COLUMNS = {
-    "long": "Choose columns with --columns, such as --columns score,parameters.",
-    "wide": "Choose tasks with --tasks, such as --tasks listops,text.",
-}
-"""What shows the columns that a table in a terminal leaves out, by layout."""
-LEGEND = (
-    f"Score: mean over seeds (each seed), or with its 95 % interval: over test examples with one seed, over seeds with "
+LEGENDS = {
+    "long": "Choose columns with --columns, such as --columns score,parameters.\n\n"
+    "Score: mean over seeds (each seed), or with its 95 % interval: over test examples with one seed, over seeds with "
     f"5 or more. Rows above the floor in all of {MIN_SEEDS} or more seeds have a rank. {OWN} your rows, if others are "
-    "shown. Bold: best, or not shown to be worse."
-)
-"""Explanation of the tables in a terminal."""
-WIDE_LEGEND = (
+    "shown. Bold: best, or not shown to be worse.",
+    "wide": "Choose tasks with --tasks, such as --tasks listops,text.\n\n"
     f"Mean score over seeds; {AT_FLOOR} no seed exceeds the floor, empty: not measured. Mean skill: score normalised "
     f"so that the strongest floor is 0 and a perfect score is 1. {OWN} your rows, if others are shown. Bold: best, or "
-    "not shown to be worse."
-)
+    "not shown to be worse.",
+}
+"""What follows tables in a terminal whose columns may be left out, by layout."""
 COMPARED = "compared with "
 NO_RECORDS = "No records yet; create one with lra-bench bench"
 """Sentence shown instead of an empty table, without a full stop."""
@@ -77,18 +69,17 @@ def render(
 ) -> str:
     r"""Return a table as text in one of ``FORMATS``.
 
+    CSV and JSON contain every column, unrounded. The terminal and Markdown contain the columns selected for readers,
+    rounded. LaTeX contains one table per protocol, of the layout ``wide`` only.
+
     Args:
         frame: The data of the table.
-        format: One of ``FORMATS``. CSV and JSON contain every column, unrounded. The terminal and Markdown contain the
-            columns selected for readers, rounded. LaTeX contains one table per protocol, of the layout ``wide`` only.
+        format: One of ``FORMATS``.
         width: Maximum width of the terminal in characters, by default that of the current terminal.
         layout: The layout that ``frame`` belongs to.
         columns: Headings of the columns to show instead of the default selection, for the formats in ``READ``.
         if_empty: The sentence shown instead of an empty table, without a full stop; CSV and JSON do not contain it.
         keys: Keys for ``\cite`` in LaTeX by name of the model.
-
-    Returns:
-        The text of the table.
 
     Raises:
         UserError: If the format, the layout or a column is unknown, or if LaTeX has no such layout.
@@ -97,16 +88,18 @@ def render(
     if format == "latex":
         check_latex(layout)
         nothing = f"{if_empty}." if frame.empty else "All rows are of modified protocols, which are not ranked."
-        return latex(frame, keys) if any(ranked(frame)) else comment(nothing)
-    if format not in READ:
-        return _data(frame, format)
+        return latex(frame, keys) if any(ranked(frame)) else f"% {nothing}\n"
+    if format == "csv":
+        return without_formulas(printed(frame)).to_csv(index=False)
+    if format == "json":
+        return json.dumps(rows_of(printed(frame)), indent=1, allow_nan=False) + "\n"
     kind = find_layout(layout)
-    short = format == "terminal" and layout in ("long", "wide") and not columns
+    short = format == "terminal" and layout in LEGENDS and not columns
     sections = [] if frame.empty else [*(kind.sections(frame, short=True) if short else kind.sections(frame))]
     sections = with_columns(sections, columns) if columns else sections
     if format == "markdown":
         return _markdown(sections, kind.title, kind.note) if sections else f"<!-- {if_empty}. -->\n"
-    note = f"{MORE_COLUMNS[layout]}\n\n{LEGEND if layout == 'long' else WIDE_LEGEND}" if short else ""
+    note = LEGENDS[layout] if short else ""
     return terminal(sections, width or terminal_width(), note) if sections else f"{if_empty}.\n"
 
 
@@ -116,27 +109,14 @@ def check_latex(layout: str) -> None:
         raise UserError(f"--layout {layout}: LaTeX contains one table of systems and tasks; leave --layout out")
 
 
-def terminal_width() -> int:
-    """Return the width of the current terminal in characters, 100 if unknown."""
-    return shutil.get_terminal_size((100, 24)).columns
-
-
-def _data(frame: pd.DataFrame, format: str) -> str:
-    if format == "csv":
-        return without_formulas(printed(frame)).to_csv(index=False)
-    return json.dumps(rows_of(printed(frame)), indent=1, allow_nan=False) + "\n"
-
-
 def write(frame: pd.DataFrame, folder: Path, layout: str = "long", if_empty: str = NO_RECORDS) -> list[Path]:
-    """Write a table to ``folder`` as Markdown, CSV, JSON and Parquet, and return the paths.
-
-    Each file is written atomically. ``if_empty`` is that of ``render``. Raises ``UserError`` if the folder cannot be
-    written.
-    """
-    texts = {suffix: render(frame, format, layout=layout, if_empty=if_empty) for format, suffix in SUFFIXES.items()}
+    """Write a table to ``folder`` as Markdown, CSV, JSON and Parquet, like ``write_files``; see ``render``."""
     name = find_layout(layout).file
-    files: dict[str, str | pd.DataFrame] = {f"{name}.{suffix}": text for suffix, text in texts.items()}
-    return write_files({**files, f"{name}.parquet": printed(frame)}, folder)
+    texts = {
+        f"{name}.{suffix}": render(frame, format, layout=layout, if_empty=if_empty)
+        for format, suffix in SUFFIXES.items()
+    }
+    return write_files({**texts, f"{name}.parquet": printed(frame)}, folder)
 
 
 def write_latex(
@@ -144,20 +124,12 @@ def write_latex(
 ) -> list[Path]:
     """Write the LaTeX table of each protocol, from the data of the layout ``wide``, and the BibTeX entries they cite.
 
-    Args:
-        frame: The data.
-        folder: The folder.
-        papers: Papers by name of the model.
-        if_empty: That of ``render``.
-
-    Returns:
-        The paths.
+    ``papers`` are those of each model. See ``write_files`` and ``render``.
     """
-    tables = {f"{find_layout('long').file}-{protocol}": rows for protocol, rows in ranked(frame)} or {
-        find_layout("long").file: frame
-    }
+    name = find_layout("long").file
+    tables = {f"{name}-{protocol}.tex": rows for protocol, rows in ranked(frame)} or {f"{name}.tex": frame}
     keys = {model: paper.key for model, paper in papers.items()}
-    texts = {f"{name}.tex": render(rows, "latex", None, "wide", (), if_empty, keys) for name, rows in tables.items()}
+    texts = {file: render(rows, "latex", None, "wide", (), if_empty, keys) for file, rows in tables.items()}
     return write_files({**texts, **({FILE: bibliography(papers.values())} if papers else {})}, folder)
 
 
@@ -212,6 +184,7 @@ def _markdown(sections: Sequence[Section], title: str, note: str) -> str:
     for section in sections:
         table = section.table.map(lambda cell: cell.replace("|", "\\|").replace("\n", " "))
         for place, name in section.best:
-            table.at[place, name] = "**" + str(table.at[place, name]) + "**"
+            if name in table:
+                table.at[place, name] = "**" + str(table.at[place, name]) + "**"
         parts += [f"## {section.title}", table.to_markdown(index=False, disable_numparse=True), section.remark]
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,13 @@ from lra_bench.statistics.paired import SMALLEST_P
 if TYPE_CHECKING:
     import pandas as pd
 
-
 MOST_SHOWN = 4
 """Largest number of seeds whose scores are listed."""
 AT_FLOOR = "°"
 """Mark of a score at or below the floor."""
 OWN = "*"
 """Mark of the user's rows among those of reference boards, in a terminal."""
+BITS = "bits_per_character"
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,17 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     names, known = [str(name) for name in frame.columns], frame.notna().to_numpy()
     values = frame.astype(object).to_numpy()
     return [
-        {name: _plain(value) if there else None for name, value, there in zip(names, row, present, strict=True)}
+        {
+            name: (value if isinstance(value, tuple | Mapping) else plain(value)) if there else None
+            for name, value, there in zip(names, row, present, strict=True)
+        }
         for row, present in zip(values, known, strict=True)
     ]
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, tuple | Mapping) else plain(value)
+def first_known(rows: Iterable[Mapping[str, Any]], name: str) -> Any:
+    """Return the first value of a column that is neither missing nor empty, otherwise None."""
+    return next((row[name] for row in rows if row[name]), None)
 
 
 def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.DataFrame:
@@ -70,31 +75,31 @@ def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.D
     return table[[name for name in table.columns if name in always or table[name].any()]]
 
 
+def terminal_width() -> int:
+    """Return the width of the current terminal in characters, 100 if unknown."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def number(value: float, metric: str | None) -> str:
+    """Format a score without its unit: accuracy in percent, bits per character unchanged."""
+    return f"{value:.3f}" if metric == BITS else f"{100 * value:.1f}"
+
+
 def score(value: float | None, metric: str | None) -> str:
-    """Format a score in the unit of its metric: accuracy in percent, bits per character unchanged."""
-    if value is None:
-        return ""
-    return f"{100 * value:.1f} %" if metric != "bits_per_character" else f"{value:.3f}"
+    """Format a score with its unit, ``%`` or none for bits per character; empty if it is unknown."""
+    return "" if value is None else number(value, metric) + ("" if metric == BITS else " %")
 
 
 def score_with_interval(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
     """Format a score with its interval, if known: ``37.0 % [35.9, 38.1]``."""
     if value is None or low is None or high is None:
         return score(value, metric)
-    return f"{score(value, metric)} [{', '.join(numbers((low, high), metric))}]"
+    return f"{score(value, metric)} [{number(low, metric)}, {number(high, metric)}]"
 
 
-def score_with_half_width(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
-    """Format a score with the wider half of its interval, without a unit: ``37.0 ± 1.1``."""
-    number = score(value, metric).removesuffix(" %")
-    if value is None or low is None or high is None:
-        return number
-    return f"{number} ± {score(max(value - low, high - value), metric).removesuffix(' %')}"
-
-
-def numbers(values: Iterable[float], metric: str | None) -> list[str]:
-    """Format scores without their unit."""
-    return [score(value, metric).removesuffix(" %") for value in values]
+def half_width(value: float, low: float | None, high: float | None, metric: str | None) -> str:
+    """Format the wider half of an interval without a unit, ``± 1.1``; empty if it is unknown."""
+    return "" if low is None or high is None else f"± {number(max(value - low, high - value), metric)}"
 
 
 def seeds_apart(seeds: Sequence[float], learned: int | None, metric: str | None) -> tuple[str, str]:
@@ -105,21 +110,16 @@ def seeds_apart(seeds: Sequence[float], learned: int | None, metric: str | None)
     """
     text = f"{learned}/{len(seeds)} learned" if learned and learned < len(seeds) else ""
     if text or len(seeds) > MOST_SHOWN:
-        low, high = numbers((min(seeds), max(seeds)), metric)
-        return text, f"({low}–{high})"
-    return text, f"({', '.join(numbers(seeds, metric))})"
+        return text, f"({number(min(seeds), metric)}–{number(max(seeds), metric)})"
+    return text, f"({', '.join(number(seed, metric) for seed in seeds)})"
 
 
-def difference(value: float | None, metric: str | None) -> str:
+def difference(value: float | None, metric: str | None, unit: bool = True) -> str:
     """Format a difference of scores with its sign, in percentage points or bits."""
     if value is None:
         return ""
-    return f"{100 * value:+.1f} points" if metric != "bits_per_character" else f"{value:+.3f} bits"
-
-
-def count(value: float | None) -> str:
-    """Format a number as an integer with thousands separators."""
-    return "" if value is None else f"{value:,.0f}"
+    text, name = (f"{value:+.3f}", "bits") if metric == BITS else (f"{100 * value:+.1f}", "points")
+    return f"{text} {name}" if unit else text
 
 
 def p_value(value: float) -> str:
@@ -127,32 +127,18 @@ def p_value(value: float) -> str:
     return f"p {value:.2g}" if value >= SMALLEST_P else f"p < {SMALLEST_P:.0e}"
 
 
-def times(value: float | None) -> str:
-    """Format a ratio as a factor: ``1.52×``."""
-    return "" if value is None else f"{value:.2f}×"
-
-
-def exponent(value: float) -> str:
-    """Format an exponent of growth with two decimals."""
-    return f"{value:.2f}"
-
-
 def percent(value: float) -> str:
     """Format a fraction in whole percent."""
     return f"{100 * value:.0f} %"
 
 
-def megabytes(value: float | None) -> str:
+def megabytes(value: float) -> str:
     """Format bytes as megabytes (10^6 bytes)."""
-    if value is None:
-        return ""
     return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"
 
 
-def kilobytes(value: float | None) -> str:
+def kilobytes(value: float) -> str:
     """Format bytes as kilobytes (10^3 bytes)."""
-    if value is None:
-        return ""
     return f"{value / 1e3:,.0f} kB" if value >= 1e4 else f"{value / 1e3:.2g} kB"
 
 
@@ -161,6 +147,12 @@ def at_length(value: int | None) -> str:
     if value is None:
         return ""
     return f"@{value // 1024}k" if value % 1024 == 0 else f"@{value}"
+
+
+def shared_length(lengths: Iterable[int | None]) -> str:
+    """Return ``at_length`` of the length that all known ones equal, empty if they differ."""
+    known = {length for length in lengths if length is not None}
+    return at_length(known.pop()) if len(known) == 1 else ""
 
 
 def readable(name: str) -> str:
@@ -172,13 +164,3 @@ def short_labels(labels: Iterable[str]) -> dict[str, str]:
     """Return short headings of tasks by label: without what the data lacks, unless two would be the same."""
     found = {label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels}
     return {label: name if [*found.values()].count(name) == 1 else label for label, name in found.items()}
-
-
-def source(board: str | None) -> str:
-    """Return ``reference`` and the name of the board that a row belongs to, empty for the user's own rows."""
-    return f"reference {board}" if board else ""
-
-
-def yes_or_no(value: bool | None) -> str:
-    """Return ``yes``, ``no``, or an empty string if unknown."""
-    return {True: "yes", False: "no", None: ""}[value]

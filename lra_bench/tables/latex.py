@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pandas as pd
 
 from lra_bench.statistics.paired import MIN_SEEDS
 
-from .badges import SHORT
+from .cell import SHORT
 from .column import Row
-from .formatting import readable, rows_of, short_labels
+from .formatting import BITS, first_known, number, readable, rows_of, short_labels
 from .overview import task_columns
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .seeds import combine
 
 HEAD = r"""% Preamble: \usepackage{booktabs,siunitx}
 % Bibliography: \bibliography{systems}, from lra-bench cite"""
@@ -65,11 +64,6 @@ def _plain(sign: str) -> str:
     return f"\\texttt{{U+{ord(sign):04X}}}"
 
 
-def comment(sentence: str) -> str:
-    """Return a sentence as a comment of LaTeX."""
-    return f"% {sentence}\n"
-
-
 def latex(frame: pd.DataFrame, keys: Mapping[str, str]) -> str:
     r"""Return one ``table`` for each protocol with ranked rows, from the data of the layout ``wide``.
 
@@ -90,42 +84,41 @@ def ranked(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
+    """Return the table of one protocol: one tabular per group of tasks that fits the width, in one or more floats."""
     rows = rows_of(frame)
-    tasks = [task for task in task_columns(frame) if any(_cell(row, task) for row in rows)]
-    names = [row["label"] for row in rows]
-    several = {name for name in names if names.count(name) > 1}
-    names = [
-        f"{row['label']} (reference)" if row["label"] in several and row["reference"] else row["label"] for row in rows
-    ]
+    cells = pd.DataFrame({task: [_cell(row, task) for row in rows] for task in task_columns(frame)})
+    cells = cells.loc[:, (cells != "").any()]
+    tasks = [str(task) for task in cells]
+    cells.loc[len(rows)] = [_floor(rows, task) for task in tasks]
+    bold = pd.DataFrame({task: [*(bool(row[f"best_{task}"]) for row in rows), False] for task in tasks})
+    counts = Counter(row["label"] for row in rows)
+    names = [row["label"] + (" (reference)" if counts[row["label"]] > 1 and row["reference"] else "") for row in rows]
+    cited = [rf"~\cite{{{keys[row['model']]}}}" if row["model"] in keys else "" for row in rows]
+    cells.insert(0, "", [*(escape(name) + key for name, key in zip(names, cited, strict=True)), FLOOR])
     room = POINTS * (max(map(len, (*names, FLOOR))) + (CITED if keys else 0)) + GAP
     widths = {task: GAP + POINTS * max(6, *map(len, name.split(" "))) for task, name in short_labels(tasks).items()}
     one_column = room + sum(widths.values()) <= COLUMN
-    entries = [escape(name) + _cite(keys.get(row["model"])) for name, row in zip(names, rows, strict=True)]
     floats: list[list[str]] = []
     lines = LINES
     for block in _blocks(widths, (COLUMN if one_column else PAGE) - room):
-        own = [at for at, row in enumerate(rows) if any(_cell(row, task) for task in block)]
+        own = [at for at in range(len(rows)) if (cells.loc[at, block] != "").any()]
         for start in range(0, len(own), LINES):
             shown = own[start : start + LINES]
             if lines + len(shown) + HEADING > LINES:
                 floats.append([])
                 lines = 0
-            floats[-1].append(_tabular([rows[at] for at in shown], [entries[at] for at in shown], block))
-            lines += len(shown) + HEADING
+            shown.append(len(rows))
+            floats[-1].append(_tabular(cells.loc[shown, ["", *block]], bold.loc[shown, block], short_labels(tasks)))
+            lines += len(shown) - 1 + HEADING
     label = rf"\label{{tab:lra-bench-{re.sub(r'[^a-z0-9]+', '-', protocol.lower())}}}"
     captions = [escape(_caption(rows, tasks, protocol)) + f"}}\n{label[:-1]}"]
     captions += [f"Protocol {escape(protocol)} of lra-bench, continued."] * (len(floats) - 1)
     environment = "table" if one_column else "table*"
+    ends = rf"\begin{{{environment}}}", rf"\end{{{environment}}}"
+    style = rf"\smallskip\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}\sisetup{{detect-weight=true}}"
     return "\n\n".join(
         "\n".join(
-            [
-                rf"\begin{{{environment}}}",
-                r"\centering",
-                rf"\caption{{{caption}}}",
-                rf"\smallskip\footnotesize\setlength{{\tabcolsep}}{{{GAP / 2:g}pt}}\sisetup{{detect-weight=true}}",
-                "\n\\par\\medskip\n".join(tabulars),
-                rf"\end{{{environment}}}",
-            ]
+            [ends[0], r"\centering", rf"\caption{{{caption}}}", style, "\n\\par\\medskip\n".join(tabulars), ends[1]]
         )
         for caption, tabulars in zip(captions, floats, strict=True)
     )
@@ -141,46 +134,34 @@ def _blocks(widths: Mapping[str, float], room: float) -> list[list[str]]:
     return blocks
 
 
-def _tabular(rows: Sequence[Row], entries: Sequence[str], tasks: Sequence[str]) -> str:
+def _tabular(cells: pd.DataFrame, bold: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """Return one row per system and one for the floor, whose cells are numbers for siunitx or words in braces."""
-    import pandas as pd
-
-    names = {task: _heading(name) for task, name in short_labels(tasks).items()}
-    cells = {names[task]: [*(_cell(row, task) for row in rows), _floor(rows, task)] for task in tasks}
-    table = pd.DataFrame({"": [*entries, FLOOR], **cells})
-    best = {names[task]: [bool(row[f"best_{task}"]) for row in rows] for task in tasks}
-    bold = pd.DataFrame(best).reindex_like(table).eq(True).replace({True: "bfseries:;", False: ""})
-    styler = table.style.hide(axis="index").apply(lambda _: bold, axis=None)
-    text: str = styler.to_latex(column_format="l" + "".join(map(_format, cells.values())), hrules=True, siunitx=True)
-    *lines, floor, bottom, end = text.splitlines()
+    headings = {task: _heading(labels[str(task)]) for task in bold}
+    formats = "l" + "".join(_format(cells[task]) for task in bold)
+    styles = bold.replace({True: "bfseries:;", False: ""}).reindex(columns=cells.columns, fill_value="")
+    styler = cells.rename(columns=headings).style.hide(axis="index")
+    styler = styler.apply(lambda _: styles.rename(columns=headings), axis=None)
+    *lines, floor, bottom, end = styler.to_latex(column_format=formats, hrules=True, siunitx=True).splitlines()
     return "\n".join([*lines, r"\midrule", floor, bottom, end])
 
 
-def _format(cells: Sequence[str]) -> str:
+def _format(cells: Iterable[str]) -> str:
     """Return the column of siunitx for cells, whose numbers have the same decimals."""
     numbers = [cell.split(".") for cell in cells if cell[:1].isdigit()] or [["1", "0"]]
     return f"S[table-format={max(len(whole) for whole, _ in numbers)}.{len(numbers[0][1])}]"
 
 
 def _heading(name: str) -> str:
-    words = [escape(word) for word in name.split(" ")]
-    return words[0] if len(words) == 1 else rf"\shortstack{{{' '.join(words[:-1])}\\{words[-1]}}}"
-
-
-def _cite(key: str | None) -> str:
-    return rf"~\cite{{{key}}}" if key else ""
+    *words, last = [escape(word) for word in name.split(" ")]
+    return rf"\shortstack{{{' '.join(words)}\\{last}}}" if words else last
 
 
 def _cell(row: Row, task: str) -> str:
     """Return the score as a number, a status in braces, or an empty cell if the task was not run."""
     if row[f"score_{task}"] is not None:
-        return _number(row[f"score_{task}"], row[f"metric_{task}"])
+        return number(row[f"score_{task}"], row[f"metric_{task}"])
     status = _status(row, task)
     return f"{{{SHORT.get(status, readable(status))}}}" if status else ""
-
-
-def _number(value: float, metric: str | None) -> str:
-    return f"{value:.3f}" if metric == "bits_per_character" else f"{100 * value:.1f}"
 
 
 def _status(row: Row, task: str) -> str:
@@ -190,9 +171,8 @@ def _status(row: Row, task: str) -> str:
 
 
 def _floor(rows: Sequence[Row], task: str) -> str:
-    known = [row[f"floor_{task}"] for row in rows if row[f"floor_{task}"] is not None]
-    metric = next((row[f"metric_{task}"] for row in rows if row[f"metric_{task}"]), None)
-    return _number(math.fsum(known) / len(known), metric) if known else ""
+    floor = combine("mean", [row[f"floor_{task}"] for row in rows])
+    return "" if floor is None else number(floor, first_known(rows, f"metric_{task}"))
 
 
 def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
@@ -200,7 +180,7 @@ def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:
     cells = [(row, task) for row in rows for task in tasks if row[f"score_{task}"] is not None]
     metrics = {task: row[f"metric_{task}"] for row, task in cells}
     names = short_labels(tasks)
-    bits = [names[task] for task, metric in metrics.items() if metric == "bits_per_character"]
+    bits = [names[task] for task, metric in metrics.items() if metric == BITS]
     parts = [f"{names[task]}: {task.partition('(')[2].removesuffix(')')}" for task in tasks if "(part)" in names[task]]
     measure = "Accuracy on the test split in %" if len(bits) < len(metrics) else "Bits per character on the test split"
     if 0 < len(bits) < len(metrics):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
@@ -16,9 +17,6 @@ from .published_table import published_sections
 from .reproduction import reproduction, reproduction_sections
 from .sections import long_sections, wide_sections
 from .table import RANKED_TOGETHER, leaderboard
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,6 @@ class Layout:
         Published numbers are selected by the label that a source gives the model. Raises ``UserError`` if there is none
         of a task or model; records are selected before (``select``).
         """
-        import pandas as pd
-
         frame = in_task_order(frame, tasks) if tasks and "task" not in frame else frame
         keys = {"together": frame.groupby([*self.together], sort=False, dropna=False).ngroup()}
         kept = pd.Series(True, frame.index)

@@ -46,26 +46,23 @@ def select(
         records: The records to select from.
         tasks: The tasks and groups of tasks, by default all tasks.
         protocol: The protocol, by name (all its versions) or with its version (``small-v2``); by default all except
-            ``UNRANKED``.
+            ``UNRANKED``. If these are the only ones, the result is empty and ``explain_hidden`` states why.
         models: The names of models, by default all.
-
-    Returns:
-        The selected records; if the list is empty, ``explain_hidden`` states why.
 
     Raises:
         UserError: If there are records, but none of a task, of a task of a group, of the protocol, or of a model.
     """
-    of_task = _of_tasks(records, tasks)
-    protocols = {name for record in records for name in (record.key.protocol_name, record.key.protocol)}
-    if protocol is not None and records and protocol not in protocols:
-        raise UserError(f"--protocol {protocol}: no record of that protocol{suggest(protocol, protocols)}")
+    chosen = _of_tasks(records, tasks)
     if protocol is None:
-        chosen = [record for record in of_task if record.key.protocol_name not in UNRANKED]
-    else:
-        chosen = [record for record in of_task if record.key.has_protocol(protocol)]
-    if records and protocol is not None and not chosen:
-        named = ",".join(names_of(tasks))
-        raise UserError(f"--tasks {named} --protocol {protocol}: no record of that task and protocol")
+        chosen = [record for record in chosen if record.key.protocol_name not in UNRANKED]
+    elif records:
+        protocols = {name for record in records for name in (record.key.protocol_name, record.key.protocol)}
+        if protocol not in protocols:
+            raise UserError(f"--protocol {protocol}: no record of that protocol{suggest(protocol, protocols)}")
+        chosen = [record for record in chosen if record.key.has_protocol(protocol)]
+        if not chosen:
+            named = ",".join(names_of(tasks))
+            raise UserError(f"--tasks {named} --protocol {protocol}: no record of that task and protocol")
     wanted, known = names_of(models), {record.key.model for record in chosen}
     if chosen and (unknown := [model for model in wanted if model not in known]):
         raise UserError(f"--models {unknown[0]}: no record of that model{suggest(unknown[0], known)}")
@@ -77,15 +74,15 @@ def task_order(records: Iterable[Record], tasks: Names) -> list[str]:
 
     A task of ``records`` precedes a group of the same name. Raises ``UserError`` if there is no record of one.
     """
-    known = dict.fromkeys(record.key.task for record in records)
-    order: dict[str, None] = {}
+    known = list(dict.fromkeys(record.key.task for record in records))
+    order: list[str] = []
     for name in names_of(tasks):
         members = known if name == ALL else [name] if name in known else expand_tasks([name])
         found = [task for task in members if task in known]
         if known and not found:
             raise UserError(f"--tasks {name}: no record of that task{suggest(name, set(known))}")
-        order |= dict.fromkeys(found)
-    return list(order)
+        order += found
+    return list(dict.fromkeys(order))
 
 
 def explain_hidden(records: Iterable[Record], tasks: Names = None, protocol: str | None = None) -> str:
@@ -102,15 +99,9 @@ def explain_hidden(records: Iterable[Record], tasks: Names = None, protocol: str
 
 
 def current(records: Sequence[Record]) -> tuple[list[Record], str]:
-    """Select the ranked records of the newest version of each protocol.
+    """Return the ranked records of the newest version of each protocol, and a sentence on the rows of all others.
 
-    The result contains every record if there would be none.
-
-    Args:
-        records: The records to select from.
-
-    Returns:
-        The selected records and a sentence on the rows of all others, empty if there are none.
+    If there are none, the result contains every record. The sentence is empty if no row is left out.
     """
     earlier = earlier_protocols(records)
     shown: list[Record] = []
@@ -129,11 +120,11 @@ def current(records: Sequence[Record]) -> tuple[list[Record], str]:
 
 def earlier_protocols(records: Iterable[Record]) -> set[str]:
     """Return the protocols of which the records contain a later version."""
-    versions = {record.key.protocol: (record.key.protocol_name, _version(record)) for record in records}
-    newest: dict[str, int] = {}
-    for name, version in versions.values():
-        newest[name] = max(version, newest.get(name, 1))
-    return {protocol for protocol, (name, version) in versions.items() if version < newest[name]}
+    versions: dict[str, dict[int, set[str]]] = {}
+    for key in (record.key for record in records):
+        version = key.unsearched_protocol.removeprefix(key.protocol_name).removeprefix("-v")
+        versions.setdefault(key.protocol_name, {}).setdefault(int(version or 1), set()).add(key.protocol)
+    return {name for own in versions.values() for version, names in own.items() if version < max(own) for name in names}
 
 
 def _row_key(record: Record) -> tuple[str, ...]:
@@ -154,15 +145,16 @@ def unique_names(records: Iterable[Record]) -> dict[tuple[str, ...], str]:
         groups.setdefault((*ranking, record.machine, record.variant_name), {}).setdefault(record.key.hash, record)
     names: dict[tuple[str, ...], str] = {}
     for same in (list(group.values()) for group in groups.values() if len(group) > 1):
-        options = dict.fromkeys(option for record in same for option in record.protocol_modified)
-        values = {option: [_option(record, option) for record in same] for option in options}
-        differing = [option for option, found in values.items() if any(value != found[0] for value in found)]
         own = []
         for record in same:
-            changed = {option: _option(record, option) for option in record.protocol_modified if option in differing}
-            own.append(
-                variant_name(record.key.model, record.variant["differences"] | changed, record.variant["position"])
-            )
+            changed = {option: _option(record, option) for option in record.protocol_modified}
+            changed = {
+                option: value
+                for option, value in changed.items()
+                if any(_option(other, option) != value for other in same)
+            }
+            variant = record.variant
+            own.append(variant_name(record.key.model, variant["differences"] | changed, variant["position"]))
         for record, name in zip(same, own, strict=True):
             names[_row_key(record)] = name if own.count(name) == 1 else f"{name} #{record.key.hash}"
     return names
@@ -181,11 +173,6 @@ def _option(record: Record, option: str) -> Any:
     return value
 
 
-def _version(record: Record) -> int:
-    """Return the version of the protocol."""
-    return int(record.key.unsearched_protocol.removeprefix(record.key.protocol_name).removeprefix("-v") or 1)
-
-
 def _of_tasks(records: Sequence[Record], tasks: Names) -> list[Record]:
     """Return the records of tasks and groups of tasks, all records without any."""
     wanted = task_order(records, tasks)
@@ -195,7 +182,7 @@ def _of_tasks(records: Sequence[Record], tasks: Names) -> list[Record]:
 def find_variant(
     records: Iterable[Record], text: str, option: str, paths: Collection[Path] = ()
 ) -> tuple[str, list[Record]]:
-    """Return the name and the records of the variant that ``text`` describes.
+    """Return the full name and the records of the variant that ``text`` describes.
 
     A name consists of the model and its differences from the model's file, in any order, with or without dots between
     them: ``performer``, ``performer features=64 rope``. Options of a modified protocol (``train.steps``, or
@@ -210,33 +197,36 @@ def find_variant(
         paths: The paths of records, if ``text`` names records. The result is then the variant that all of them belong
             to, with every seed.
 
-    Returns:
-        The full name of the variant and its records.
-
     Raises:
         UserError: If no variant or more than one matches, or if the records of ``paths`` are not among ``records``.
     """
+
+    def one_of(names: Collection[str]) -> str:
+        if len(names) > 1:
+            raise UserError(
+                f"{option}={text}: matches {len(names)} variants; choose one of them: {'; '.join(sorted(names))}"
+            )
+        return next(iter(names))
+
     records = list(records)
     if paths:
         named = {f"{full_name(record)} #{record.key.hash}" for record in records if record.path in paths}
-        if len(named) > 1:
-            names = "; ".join(sorted(named))
-            raise UserError(f"{option}={text}: matches {len(named)} variants; choose one of them: {names}")
         if not named:
             raise UserError(
                 f"{option}={text}: the record is not among the compared records; set --tasks and --protocol to those "
                 f"of the record (--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
             )
-        text = named.pop()
+        text = one_of(named)
     # A run that was interrupted or failed does not hide the finished row of a reference board.
-    finished = {_variant_of(record) for record in records if record.status == "ok"}
-    records = [record for record in records if record.status == "ok" or _variant_of(record) not in finished]
+    cells = [(record.key.task, record.key.protocol, record.key.model, record.key.hash) for record in records]
+    finished = {cell for cell, record in zip(cells, records, strict=True) if record.status == "ok"}
     words = _words(text)
     hashes = {word.removeprefix("#") for word in words if word.startswith("#")}
     wanted = {word for word in words if not word.startswith("#")}
     variants: dict[str, list[Record]] = {}
-    for record in records:
-        variants.setdefault(full_name(record), []).append(record)
+    for cell, record in zip(cells, records, strict=True):
+        if record.status == "ok" or cell not in finished:
+            variants.setdefault(full_name(record), []).append(record)
     matching = [name for name in variants if wanted and all(_names(word, _words(name)) for word in wanted)]
     found = (
         [name for name in matching if len(_words(name)) == len(wanted)]
@@ -246,11 +236,7 @@ def find_variant(
     if not found:
         models = {record.key.model for members in variants.values() for record in members}
         raise UserError(f"{option}={text}: no record of this variant{suggest(next(iter(wanted), ''), models)}")
-    if len(found) > 1:
-        raise UserError(
-            f"{option}={text}: matches {len(found)} variants; choose one of them: {'; '.join(sorted(found))}"
-        )
-    name = found[0]
+    name = one_of(found)
     members = [record for record in variants[name] if not hashes or record.key.hash in hashes]
     if not members:
         known = sorted({record.key.hash for record in variants[name]})
@@ -269,11 +255,6 @@ def _names(word: str, words: Collection[str]) -> bool:
     return any(
         each == word or each.startswith(f"{word}=") or ("=" in word and each.endswith(f".{word}")) for each in words
     )
-
-
-def _variant_of(record: Record) -> tuple[str, str, str, str]:
-    key = record.key
-    return key.task, key.protocol, key.model, key.hash
 
 
 def _words(text: str) -> set[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.blocks import block_error, block_interval, block_test
@@ -18,15 +20,12 @@ from lra_bench.statistics.paired import (
     detectable_difference,
     paired_t,
     swap_test,
-    welch_t,
+    welch,
 )
 from lra_bench.statistics.seeds import SeedSummary, scale, summarise_seeds
 
 from .pairing import Pairs, pair
 from .runs import seed_score
-
-if TYPE_CHECKING:
-    import numpy as np
 
 A, B = "A", "B"
 EVERY_SEED = " in every seed"
@@ -40,22 +39,28 @@ FLOOR_NOT_CLEARED = "floor not cleared"
 class Entry:
     """A variant in a ranking: its finished seeds on one task, and their summary.
 
-    ``key`` is unique within a ranking: model, reference board and hash. ``name`` is the name of the variant.
+    ``key`` is unique within a ranking: model, reference board and hash.
     """
 
     key: tuple[str, str, str]
-    name: str
     records: Mapping[int, Record]
 
     @cached_property
     def summary(self) -> SeedSummary:
         """The summary of the seeds."""
-        floors = [floor[1] for record in self.records.values() if (floor := record.best_floor())]
-        return summarise_seeds(
-            [seed_score(self.records[seed]) for seed in sorted(self.records)],
-            self.first.higher_is_better,
-            _mean(floors) if floors else None,
-        )
+        seeds = [seed_score(self.records[seed]) for seed in sorted(self.records)]
+        floor = _mean(self.floors) if self.floors else None
+        return summarise_seeds(seeds, self.first.higher_is_better, floor)
+
+    @property
+    def floors(self) -> list[float]:
+        """The known scores of the strongest floor of the seeds."""
+        return [floor[1] for record in self.records.values() if (floor := record.best_floor())]
+
+    @property
+    def name(self) -> str:
+        """The name of the variant."""
+        return next(iter(self.records.values())).variant_name
 
     @property
     def first(self) -> Record:
@@ -121,23 +126,23 @@ class Comparison:
     score_a: float
     score_b: float
     difference: float
-    low: float | None
-    high: float | None
-    unit: str
+    low: float | None = None
+    high: float | None = None
+    unit: str = "seeds"
     paired: bool
-    every_seed: bool
+    every_seed: bool = False
     clears_floor_a: bool | None
     clears_floor_b: bool | None
-    p_seeds: float | None
-    examples: int | None
-    p_examples: float | None
-    p_each_seed: list[float]
+    p_seeds: float | None = None
+    examples: int | None = None
+    p_examples: float | None = None
+    p_each_seed: list[float] = field(default_factory=list)
     p: float | None
-    p_holm: float | None
-    together: int
-    against: str
+    p_holm: float | None = None
+    together: int = 1
+    against: str = ""
     detectable: float | None
-    verdict: str
+    verdict: str = TOO_FEW_SEEDS
     remarks: list[str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -161,92 +166,145 @@ class Comparison:
     @property
     def over_seeds(self) -> bool:
         """Whether there are enough seeds for a claim about other seeds."""
-        return (len(self.shared_seeds) if self.paired else min(len(self.seeds_a), len(self.seeds_b))) >= CLAIM_SEEDS
+        return min(len(self.seeds_a), len(self.seeds_b)) >= CLAIM_SEEDS
+
+
+class PairTests:
+    """The tests of two variants on one task, computed when they are requested."""
+
+    def __init__(self, a: Entry, b: Entry) -> None:
+        self.a, self.b = a, b
+        self.shared = sorted(a.records.keys() & b.records.keys())
+        self.over_seeds = min(len(a.records), len(b.records)) >= CLAIM_SEEDS
+        self.level = LEVEL if self.over_seeds else EVERY_SEED_LEVEL
+        self.paired = len(self.shared) >= CLAIM_SEEDS or not self.over_seeds
+        used = self.shared if self.paired else []
+        self.scores = tuple(
+            [score for seed in used or sorted(each.records) if (score := each.records[seed].score()) is not None]
+            for each in (a, b)
+        )
+        self.difference = _mean(self.scores[0]) - _mean(self.scores[1])
+
+    @cached_property
+    def better(self) -> Entry:
+        """The variant with the better mean score."""
+        return self.a if (self.difference > 0) == self.a.first.higher_is_better else self.b
+
+    @cached_property
+    def pairs(self) -> Pairs | str:
+        """The paired test examples, or the reason why there are none."""
+        return pair(self.a.records, self.b.records, self.shared) if self.paired else "the seeds differ"
+
+    @cached_property
+    def of_seeds(self) -> dict[str, Any]:
+        """Interval, p-value and detectable difference over seeds, empty if there are too few."""
+        if not self.over_seeds:
+            return {}
+        a, b = self.scores
+        if self.paired:
+            differences = [x - y for x, y in zip(a, b, strict=True)]
+            low, high = t_interval(differences)
+            error, freedom = float(np.std(differences, ddof=1)) / len(differences) ** 0.5, float(len(differences) - 1)
+            p = float(paired_t(differences))
+        else:
+            error, freedom, p = welch(a, b)
+            half = float(t_quantile(1 - LEVEL / 2, freedom)) * error
+            low, high = self.difference - half, self.difference + half
+        return {
+            "low": low, "high": high, "unit": "seeds", "p_seeds": p, "detectable": detectable_difference(error, freedom)
+        }  # fmt: skip
+
+    @cached_property
+    def p_examples(self) -> float | None:
+        """The p-value over test examples of all seeds together, None if they cannot be paired."""
+        return None if isinstance(self.pairs, str) else _p_value(self.pairs, self.pairs.differences.sum(axis=0))
+
+    @cached_property
+    def p_each_seed(self) -> list[float]:
+        """The p-value over test examples of each shared seed, empty if they cannot be paired."""
+        return [] if isinstance(self.pairs, str) else [_p_value(self.pairs, own) for own in self.pairs.differences]
+
+    @cached_property
+    def every_seed(self) -> bool:
+        """Whether the same variant is significantly better in each shared seed."""
+        if isinstance(self.pairs, str):
+            return False
+        sums = self.pairs.differences.sum(axis=1)
+        return bool((sums > 0).all() or (sums < 0).all()) and max(self.p_each_seed) < LEVEL
+
+    @cached_property
+    def p(self) -> float | None:
+        """The larger p-value of both tests, None if there are too few seeds (see ``Comparison``)."""
+        if self.p_examples is None:
+            return self.of_seeds["p_seeds"] if self.over_seeds and self.a.first.higher_is_better else None
+        if len(self.shared) < MIN_SEEDS:
+            return None
+        return max(self.of_seeds.get("p_seeds", 0.0), self.p_examples)
+
+    def mean_over_examples(self, interval: bool) -> dict[str, Any]:
+        """Return the detectable difference over test examples, averaged over seeds in each, and the interval."""
+        assert not isinstance(self.pairs, str)
+        means, scored, n = self.pairs.differences.mean(axis=0), self.pairs.scored, len(self.pairs.scored)
+        if self.pairs.consecutive:
+            _, error, freedom, _ = block_error(means, scored)
+            ends = block_interval(means, scored) if interval else (None, None)
+        else:
+            total = float(scored.sum())
+            residuals = means - float(means.sum()) / total * scored
+            error, freedom = float((residuals**2).sum() * n / max(n - 1, 1)) ** 0.5 / total, max(n - 1, 1)
+            ends = bootstrap(means, scored, seed=0) if interval else (None, None)
+        detectable = detectable_difference(error, freedom, self.level)
+        return {"low": ends[0], "high": ends[1], "unit": "examples", "detectable": detectable}
 
 
 def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) -> Comparison:
     """Compare two variants on one task, without correction for other comparisons.
 
-    Args:
-        place: Task, version of the task, protocol, and what the data lacks.
-        a: Variant A.
-        b: Variant B.
-
-    Returns:
-        The comparison, whose ``p_holm`` is ``p``.
+    ``place`` is the task, its version, the protocol, and what the data lacks. ``p_holm`` of the comparison is ``p``.
     """
     task, version, protocol, missing = place
-    shared = sorted(a.records.keys() & b.records.keys())
-    paired = len(shared) >= CLAIM_SEEDS or min(len(a.records), len(b.records)) < CLAIM_SEEDS
-    scores_a, scores_b = (
-        _scores(entry.records, shared if paired and shared else sorted(entry.records)) for entry in (a, b)
-    )
-    pairs = pair(a.records, b.records, shared) if paired else "the seeds differ"
-    remarks = [f"no test over examples: {pairs}"] if isinstance(pairs, str) else []
-    difference = _mean(scores_a) - _mean(scores_b)
-    base = Comparison(
+    tests, found = PairTests(a, b), dict[str, Any]()
+    unpaired = isinstance(tests.pairs, str)
+    sides = [] if unpaired else [tests.mean_over_examples(interval=not tests.over_seeds)]
+    sides += [tests.of_seeds] if tests.over_seeds else []
+    detectable = max((side["detectable"] for side in sides), default=None) if tests.p is not None else None
+    largest = scale(a.first.higher_is_better, min(a.floors + b.floors, default=None))
+    for side in sides:  # the interval over examples is used if there is none over seeds
+        found |= side
+    found["detectable"] = None if detectable is None or detectable > largest else detectable
+    comparison = Comparison(
         task=task, task_version=version, protocol=protocol, data_lacks=missing, metric=str(a.first.metric),
-        seeds_a=sorted(a.records), seeds_b=sorted(b.records), shared_seeds=shared, score_a=_mean(scores_a),
-        score_b=_mean(scores_b), difference=difference, low=None, high=None, unit="seeds", paired=paired,
-        every_seed=False, clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor, p_seeds=None,
-        examples=None, p_examples=None, p_each_seed=[], p=None, p_holm=None, together=1, against=b.name,
-        detectable=None, verdict=TOO_FEW_SEEDS, remarks=remarks,
+        seeds_a=sorted(a.records), seeds_b=sorted(b.records), shared_seeds=tests.shared, score_a=_mean(tests.scores[0]),
+        score_b=_mean(tests.scores[1]), difference=tests.difference, paired=tests.paired, every_seed=tests.every_seed,
+        clears_floor_a=a.summary.clears_floor, clears_floor_b=b.summary.clears_floor, p=tests.p,
+        examples=None if isinstance(tests.pairs, str) else len(tests.pairs.scored), p_examples=tests.p_examples,
+        p_each_seed=tests.p_each_seed, remarks=[f"no test over examples: {tests.pairs}"] if unpaired else [], **found,
     )  # fmt: skip
-    over_seeds = _over_seeds(scores_a, scores_b, paired) if base.over_seeds else {}
-    over_examples = {} if isinstance(pairs, str) else _over_examples(pairs, base.level, not over_seeds)
-    detectables = [side.pop("detectable") for side in (over_seeds, over_examples) if "detectable" in side]
-    # The interval over examples is used if there is none over seeds.
-    known = {**over_examples, **over_seeds}
-    tested = "p_examples" in known
-    enough = len(shared) >= MIN_SEEDS if tested else base.over_seeds and a.first.higher_is_better
-    tests = [known[name] for name in ("p_seeds", "p_examples") if name in known]
-    p = max(tests) if enough and tests else None
-    largest = scale(a.first.higher_is_better, min(_floors(a, b), default=None))
-    detectable = max(detectables) if enough and detectables else None
-    found = replace(base, **known, p=p, detectable=None if detectable is None or detectable > largest else detectable)
-    return with_verdict(found, p, 1, b.name)
+    return with_verdict(comparison, tests.p, 1, b.name)
 
 
 def uncorrected_p(a: Entry, b: Entry) -> float | None:
     """Return ``p`` of ``compare_pair`` if the difference could be reported, 1 if it could not, None if not tested.
 
     The better variant must clear the floor. With fewer than ``CLAIM_SEEDS`` seeds the difference must be significant in
-    every seed. Faster than ``compare_pair``, because intervals are not computed.
+    every seed. Faster than ``compare_pair``, because intervals over examples are not computed.
     """
-    shared = sorted(a.records.keys() & b.records.keys())
-    paired = len(shared) >= CLAIM_SEEDS or min(len(a.records), len(b.records)) < CLAIM_SEEDS
-    if paired and len(shared) < MIN_SEEDS:
+    tests = PairTests(a, b)
+    if tests.paired and len(tests.shared) < MIN_SEEDS:
         return None
-    seeds = [shared if paired else sorted(entry.records) for entry in (a, b)]
-    scores_a, scores_b = (_scores(entry.records, own) for entry, own in zip((a, b), seeds, strict=True))
-    better = a if (_mean(scores_a) > _mean(scores_b)) == a.first.higher_is_better else b
-    if not better.summary.clears_floor:
+    if not tests.better.summary.clears_floor:
         return 1.0
-    if not paired:
-        return float(_welch(scores_a, scores_b)) if a.first.higher_is_better else None
-    differences = [x - y for x, y in zip(scores_a, scores_b, strict=True)]
-    p_seeds = float(paired_t(differences)) if len(shared) >= CLAIM_SEEDS else None
-    if p_seeds is not None and p_seeds > LEVEL:
-        return p_seeds
-    pairs = pair(a.records, b.records, shared)
-    if isinstance(pairs, str):
-        return p_seeds if a.first.higher_is_better else None
-    if p_seeds is None and not _in_every_seed(pairs, _each_seed(pairs)):
+    if tests.paired and (p := tests.of_seeds.get("p_seeds", 0.0)) > LEVEL:
+        return p
+    if not (tests.over_seeds or isinstance(tests.pairs, str) or tests.every_seed):
         return 1.0
-    return max(p_seeds or 0.0, _together(pairs))
+    return tests.p
 
 
 def with_verdict(c: Comparison, p: float | None, together: int, against: str) -> Comparison:
     """Return the comparison with a corrected p-value and its verdict.
 
-    Args:
-        c: The comparison.
-        p: ``c.p`` after the correction.
-        together: The number of comparisons that were corrected together.
-        against: The name of the reference row of the correction.
-
-    Returns:
-        The comparison with ``p_holm``, ``together``, ``against`` and ``verdict``.
+    The other arguments are the fields of ``Comparison``.
     """
     return replace(c, p_holm=p, together=together, against=against, verdict=_verdict(c, p))
 
@@ -266,93 +324,8 @@ def _verdict(c: Comparison, p: float | None) -> str:
     return better if c.over_seeds else better + EVERY_SEED
 
 
-def _over_seeds(a: Sequence[float], b: Sequence[float], paired: bool) -> dict[str, Any]:
-    """Return interval, p-value and detectable difference over seeds."""
-    import numpy as np
-
-    if paired:
-        differences = [x - y for x, y in zip(a, b, strict=True)]
-        low, high = t_interval(differences)
-        error, dof = float(np.std(differences, ddof=1)) / len(differences) ** 0.5, float(len(differences) - 1)
-        p = float(paired_t(differences))
-    else:
-        deviations = [float(np.std(side, ddof=1)) for side in (a, b)]
-        spreads = [deviation**2 / len(side) for deviation, side in zip(deviations, (a, b), strict=True)]
-        error = sum(spreads) ** 0.5
-        parts = sum(spread**2 / (len(side) - 1) for spread, side in zip(spreads, (a, b), strict=True))
-        dof = error**4 / parts if parts else float(len(a) + len(b) - 2)
-        p = _welch(a, b)
-        half = float(t_quantile(1 - LEVEL / 2, dof)) * error
-        low, high = _mean(a) - _mean(b) - half, _mean(a) - _mean(b) + half
-    return {
-        "low": low,
-        "high": high,
-        "unit": "seeds",
-        "p_seeds": p,
-        "detectable": detectable_difference(error, dof),
-    }
-
-
-def _welch(a: Sequence[float], b: Sequence[float]) -> float:
-    import numpy as np
-
-    deviations = [float(np.std(side, ddof=1)) for side in (a, b)]
-    return float(welch_t([_mean(a), _mean(b)], deviations, [len(a), len(b)])[0, 1])
-
-
-def _over_examples(pairs: Pairs, level: float, interval: bool) -> dict[str, Any]:
-    """Return p-values and detectable difference over test examples, averaged over seeds in each example.
-
-    With ``interval`` the result contains the confidence interval of the difference.
-    """
-    means, scored, n = pairs.differences.mean(axis=0), pairs.scored, len(pairs.scored)
-    if pairs.consecutive:
-        _, error, freedom, _ = block_error(means, scored)
-        ends = block_interval(means, scored) if interval else (None, None)
-    else:
-        total = float(scored.sum())
-        residuals = means - float(means.sum()) / total * scored
-        error, freedom = float((residuals**2).sum() * n / max(n - 1, 1)) ** 0.5 / total, max(n - 1, 1)
-        ends = bootstrap(means, scored, seed=0) if interval else (None, None)
-    each = _each_seed(pairs)
-    return {
-        "low": ends[0],
-        "high": ends[1],
-        "unit": "examples",
-        "examples": n,
-        "p_examples": _together(pairs),
-        "p_each_seed": each,
-        "every_seed": _in_every_seed(pairs, each),
-        "detectable": detectable_difference(error, freedom, level),
-    }
-
-
-def _together(pairs: Pairs) -> float:
-    """Return the p-value over examples of all seeds together."""
-    return _over(pairs, pairs.differences.sum(axis=0))
-
-
-def _each_seed(pairs: Pairs) -> list[float]:
-    """Return the p-value over examples of each seed."""
-    return [_over(pairs, own) for own in pairs.differences]
-
-
-def _over(pairs: Pairs, differences: np.ndarray) -> float:
+def _p_value(pairs: Pairs, differences: np.ndarray) -> float:
     return block_test(differences, pairs.scored) if pairs.consecutive else swap_test(differences)
-
-
-def _in_every_seed(pairs: Pairs, p_each_seed: Sequence[float]) -> bool:
-    """Return whether the same variant is significantly better in each seed."""
-    sums = pairs.differences.sum(axis=1)
-    return bool((sums > 0).all() or (sums < 0).all()) and max(p_each_seed) < LEVEL
-
-
-def _floors(*entries: Entry) -> list[float]:
-    return [floor[1] for entry in entries for record in entry.records.values() if (floor := record.best_floor())]
-
-
-def _scores(side: Mapping[int, Record], seeds: Sequence[int]) -> list[float]:
-    return [score for seed in seeds if (score := side[seed].score()) is not None]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -26,8 +26,7 @@ class Pairs:
     """Paired differences of two models A and B on M test examples and S shared seeds.
 
     ``differences`` (S, M) is A minus B, in units of the score summed over the targets of an example; ``scored`` (M,) is
-    the number of scored targets of each example. ``consecutive`` is whether the examples are consecutive windows of a
-    text, which are not independent.
+    the number of scored targets. ``consecutive`` examples are windows of a text, which are not independent.
     """
 
     differences: np.ndarray
@@ -46,17 +45,16 @@ def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int])
     data = {record.data["fingerprint"] for side in (a, b) for seed in seeds if (record := side[seed]).data}
     if len(data) > 1:
         return "the data differ"
-    rows, scored, consecutive = [], None, False
+    rows, scored, consecutive = [], None, not a[seeds[0]].higher_is_better
     for seed in seeds:
         first, second = test_rows(a[seed]), test_rows(b[seed])
         if first is None or second is None:
             return "predictions were not saved for every seed"
-        if len(first.target) != len(second.target) or (first.target != second.target).any():
+        if not np.array_equal(first.target, second.target):
             return "the test examples differ"
-        if scored is not None and (len(first.scored) != len(scored) or (first.scored != scored).any()):
+        if scored is not None and not np.array_equal(first.scored, scored):
             return "the test examples differ between seeds"
         scored = first.scored
-        consecutive = not a[seed].higher_is_better
         rows.append((first.loss - second.loss) / math.log(2) if consecutive else first.correct - second.correct)
     assert scored is not None
     return Pairs(np.asarray(rows), scored, consecutive)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import csv
 import functools
+import io
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
 
-from .over_tasks import PATH_X, averages
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 PACKAGE = "lra_bench.published"
+
+FIVE = ("listops", "text", "retrieval", "image", "pathfinder")
+PATH_X = "pathfinder128"
 
 COLUMNS: Mapping[str, str] = {
     "model": "name of the model in the source",
@@ -63,20 +64,14 @@ FLAGS: Mapping[str, str] = {
 """Flags of published numbers and their descriptions."""
 
 METRICS: Mapping[str, tuple[str, ...]] = {
-    "accuracy": ("%",),
-    "validation_accuracy": ("%",),
-    "train_accuracy": ("%",),
-    "bits_per_character": ("bits",),
-    "validation_bits_per_character": ("bits",),
-    "train_bits_per_character": ("bits",),
-    "relative_speed": ("x transformer",),
-    "relative_memory": ("x transformer",),
+    **dict.fromkeys(("accuracy", "validation_accuracy", "train_accuracy"), ("%",)),
+    **{f"{part}bits_per_character": ("bits",) for part in ("", "validation_", "train_")},
+    **dict.fromkeys(("relative_speed", "relative_memory"), ("x transformer",)),
     "training_speed": ("steps/s",),
     "training_time": ("hours",),
     "epoch_time": ("seconds",),
     "peak_memory": ("GB", "GB per device"),
-    "break_even_length_time": ("tokens",),
-    "break_even_length_memory": ("tokens",),
+    **dict.fromkeys(("break_even_length_time", "break_even_length_memory"), ("tokens",)),
 }
 """Metrics of published numbers and their allowed units."""
 
@@ -95,8 +90,6 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
     Raises ``UserError`` with file and line if a row is invalid or a number has no source, or if ``folder`` has no CSV
     file.
     """
-    import pandas as pd
-
     rows = list(_rows(folder)) if folder is not None else _packaged()
     if not rows:
         raise UserError(f"--published {folder}: there are no CSV files with published numbers in this folder")
@@ -113,6 +106,21 @@ def check_published(folder: Traversable | None = None) -> Finding:
     return Finding("published numbers", f"{len(frame):,} from {frame['source_title'].nunique()} sources", True)
 
 
+def averages(scores: Mapping[str, float], path_x_failed: bool = False) -> dict[str, float | None]:
+    """Return ``avg5`` over the five tasks without Path-X and ``avg6_fail50`` with Path-X.
+
+    ``scores`` maps tasks to accuracies between 0 and 1. A failed Path-X counts as chance level, 0.5. An average is None
+    if one of its scores is missing.
+    """
+    five = [scores[task] for task in FIVE if task in scores]
+    path_x = 0.5 if path_x_failed else scores.get(PATH_X)
+    complete = len(five) == len(FIVE)
+    return {
+        "avg5": sum(five) / 5 if complete else None,
+        "avg6_fail50": (sum(five) + path_x) / 6 if complete and path_x is not None else None,
+    }
+
+
 def cite(row: Mapping[Any, Any]) -> str:
     """Return the source of a number and the source that it quotes: ``arXiv 2011.04006, Table 1 (2020)``."""
     place = f"arXiv {row['arxiv']}" if row["arxiv"] else row["url"].removeprefix("https://")
@@ -121,13 +129,10 @@ def cite(row: Mapping[Any, Any]) -> str:
 
 
 def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
-    """Compute both averages of every published row of accuracies, in percent, next to the printed ones.
+    """Return both averages of every published row of accuracies with scores on the five tasks, and the printed ones.
 
-    The result has one row per file, source, table and model with scores on the five tasks. Rows whose averages are
-    printed without these scores are omitted: scores are not looked up in other tables.
+    All are in percent. Rows without these scores are omitted: scores are not looked up in other tables.
     """
-    import pandas as pd
-
     found = []
     for key, group in frame[frame["metric"] == "accuracy"].groupby(ONE_ROW, sort=False):
         scores = dict(zip(group["task"], group["value"] / 100, strict=True))
@@ -161,65 +166,55 @@ def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
         if not file.name.endswith(".csv"):
             continue
         seen: dict[tuple[str, ...], int] = {}
-        with _named(file.name), file.open("r", encoding="utf-8") as stream:
-            reader = csv.DictReader(stream)
+        try:
+            reader = csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"), newline=""))
             if list(reader.fieldnames or []) != list(COLUMNS):
                 raise UserError(f"{file.name}:1: the columns must be {', '.join(COLUMNS)}")
             for row in reader:
-                where = f"{file.name}:{reader.line_num}"
-                if problem := _problem(row):
+                where, number = f"{file.name}:{reader.line_num}", tuple(row[name] for name in ONE_NUMBER)
+                if problem := next(_problems(row), None):
                     raise UserError(f"{where}: {problem}")
-                number = tuple(row[name] for name in ONE_NUMBER)
                 if number in seen:
                     raise UserError(f"{where}: duplicates the number in line {seen[number]}")
                 seen[number] = reader.line_num
                 yield {"file": file.name.removesuffix(".csv"), "line": reader.line_num, **row}
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{file.name}: cannot be read as published numbers ({error})") from error
 
 
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Raise errors in reading a file as ``UserError`` with the name of the file."""
-    try:
-        yield
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{name}: cannot be read as published numbers ({error})") from error
-
-
-def _problem(row: dict[str, Any]) -> str | None:
-    """Return what is wrong with a row, None if it is valid."""
+def _problems(row: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a row; only the first problem is meaningful."""
     if None in row or None in row.values():
-        return f"does not have {len(COLUMNS)} fields"
-    for name in ("model", "table"):
-        if not row[name].strip():
-            return f"{name} is empty"
+        yield f"does not have {len(COLUMNS)} fields"
+    yield from (f"{name} is empty" for name in ("model", "table") if not row[name].strip())
     if not row["source_title"].strip() or not (row["arxiv"] or row["url"]):
-        return "has no source; set source_title and arxiv or url"
-    for name in ("arxiv", "quotes"):
-        if row[name] and not re.fullmatch(r"\d{4}\.\d{4,5}", row[name]):
-            return f"{name} {row[name]!r} is not an arXiv id such as 2011.04006"
-    if row["url"] and not row["url"].startswith("https://"):
-        return f"url {row['url']!r} does not begin with https://"
-    if not re.fullmatch(r"(19|20)\d\d", row["year"]):
-        return f"year {row['year']!r} is not a year such as 2020"
-    if row["task"] not in TASKS:
-        return f"task {row['task']!r} is unknown (known: {', '.join(TASKS)})"
-    if row["metric"] not in METRICS:
-        return f"metric {row['metric']!r} is unknown (known: {', '.join(METRICS)})"
-    if row["unit"] not in METRICS[row["metric"]]:
-        return f"unit of {row['metric']} must be {' or '.join(METRICS[row['metric']])}, not {row['unit']!r}"
-    flags = row["flags"].split()
-    if unknown := [flag for flag in flags if flag not in FLAGS]:
-        return f"flag {unknown[0]!r} is unknown (known: {', '.join(FLAGS)})"
-    return _wrong_value(row["value"], row["unit"], "failed" in flags)
-
-
-def _wrong_value(text: str, unit: str, failed: bool) -> str | None:
-    if failed or not text:
-        return None if failed and not text else "value must be empty if and only if the flag failed is set"
+        yield "has no source; set source_title and arxiv or url"
+    for name, pattern, meant in (
+        ("arxiv", r"(\d{4}\.\d{4,5})?", "is not an arXiv id such as 2011.04006"),
+        ("quotes", r"(\d{4}\.\d{4,5})?", "is not an arXiv id such as 2011.04006"),
+        ("url", r"(https://.*)?", "does not begin with https://"),
+        ("year", r"(19|20)\d\d", "is not a year such as 2020"),
+    ):
+        if not re.fullmatch(pattern, row[name], re.DOTALL):
+            yield f"{name} {row[name]!r} {meant}"
+    flags, units = row["flags"].split(), METRICS.get(row["metric"], ())
+    named = [
+        ("task", row["task"], TASKS),
+        ("metric", row["metric"], METRICS),
+        *(("flag", flag, FLAGS) for flag in flags),
+    ]
+    for name, value, known in named:
+        if value not in known:
+            yield f"{name} {value!r} is unknown (known: {', '.join(known)})"
+    if row["unit"] not in units:
+        yield f"unit of {row['metric']} must be {' or '.join(units)}, not {row['unit']!r}"
+    text, unit = row["value"], row["unit"]
+    if ("failed" in flags) == bool(text):
+        yield "value must be empty if and only if the flag failed is set"
     try:
-        value = float(text)
+        value = float(text or 1)
     except ValueError:
-        return f"value {text!r} is not a number"
-    if not math.isfinite(value) or value <= 0 or (unit == "%" and value > 100):
-        return f"value {text} {unit} is out of range"
-    return None
+        yield f"value {text!r} is not a number"
+        return
+    if not 0 < value <= (100 if unit == "%" else sys.float_info.max):
+        yield f"value {text} {unit} is out of range"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from .formatting import Section, without_empty
-from .over_tasks import FIVE, PATH_X
-from .published import AVERAGES, FLAGS, ONE_ROW, cite, recomputed_averages
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
+from .column import Row
+from .formatting import Section, rows_of, without_empty
+from .published import AVERAGES, FIVE, FLAGS, ONE_ROW, PATH_X, cite, recomputed_averages
 
 METRICS = ("accuracy", "validation_accuracy", "bits_per_character")
 TASKS = (*FIVE, PATH_X, "pathfinder256", "enwik8")
@@ -26,69 +25,46 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
     F is a failed task. A legend below the table explains the signs of ``MARKS`` that it contains.
     """
     scores = frame[frame["metric"].isin(METRICS)]
-    means = recomputed_averages(scores).set_index(ONE_ROW)
+    means = {tuple(row[name] for name in ONE_ROW): row for row in rows_of(recomputed_averages(scores))}
     # Rows that are sorted by task have the order that the user chose.
     known = list(dict.fromkeys(scores["task"]))
     chosen = scores["task"].map(known.index).is_monotonic_increasing
     tasks = [task for task in (known if chosen else TASKS) if task in TASKS]
     for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):
-        first = group.iloc[0]
         # Quoted sources are listed in each row; the heading contains the source only.
-        heading = f"{title} · {cite({**first.to_dict(), 'quotes': ''})}"
+        heading = f"{title} · {cite({**group.iloc[0].to_dict(), 'quotes': ''})}"
         decimals = max(len(f"{value:g}".partition(".")[2]) for value in group["value"].dropna())
         rows = [
-            _row(str(model), numbers, decimals, means, (file, title, table, model), tasks)
+            _row(model, rows_of(numbers), decimals, means.get((file, title, table, model), {}), tasks)
             for model, numbers in group.groupby("model", sort=False)
         ]
-        cells = without_empty(rows, ("model",))
+        shown = {sign for row in rows for cell in row.values() for sign in cell}
+        legend = [f"{mark} {FLAGS[flag][0].upper()}{FLAGS[flag][1:]}." for flag, mark in MARKS.items() if mark in shown]
         left = frozenset(("model", "flags"))
-        yield Section(heading, cells, remark=_legend(rows), left=left)
+        yield Section(heading, without_empty(rows, ("model",)), remark=" ".join(legend), left=left)
 
 
-def _legend(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return the meanings of the signs in the cells of a table."""
-    shown = {sign for row in rows for cell in row.values() for sign in cell}
-    return " ".join(
-        f"{mark} {FLAGS[flag][0].upper()}{FLAGS[flag][1:]}." for flag, mark in MARKS.items() if mark in shown
-    )
-
-
-def _row(
-    model: str,
-    numbers: pd.DataFrame,
-    decimals: int,
-    means: pd.DataFrame,
-    key: tuple[Any, ...],
-    tasks: Sequence[str],
-) -> dict[str, str]:
-    entries = numbers.to_dict("records")
-    by_task = {entry["task"]: entry for entry in entries}
-    average = means.loc[key] if key in means.index else {}
-    flags = dict.fromkeys(flag for entry in entries for flag in entry["flags"].split() if flag not in FREE)
-    printed = [entry for entry in entries if entry["task"] in AVERAGES]
+def _row(model: Any, entries: Sequence[Row], decimals: int, means: Row, tasks: Sequence[str]) -> dict[str, str]:
+    """Return the cells of a row; ``means`` are its computed averages."""
+    by_task = {entry["task"]: _number(entry, decimals) for entry in entries}
+    of_row = dict.fromkeys(flag for entry in entries for flag in entry["flags"].split() if flag not in FREE)
+    printed = [
+        _number(entry, decimals) + (" (misprint)" if "misprint" in entry["flags"].split() else "")
+        for entry in entries
+        if entry["task"] in AVERAGES
+    ]
     return {
-        "model": model,
-        **{task: _number(by_task[task], decimals) if task in by_task else "" for task in tasks},
-        **{name: _mean(average, name) for name in ("avg5", "avg6_fail50")},
-        "printed average": ", ".join(_printed(entry, decimals) for entry in printed),
-        "flags": ", ".join(sorted(flags, key=list(FLAGS).index)),
+        "model": str(model),
+        **{task: by_task.get(task, "") for task in tasks},
+        **{name: f"{means[name]:.2f}" if means.get(name) else "" for name in ("avg5", "avg6_fail50")},
+        "printed average": ", ".join(printed),
+        "flags": ", ".join(sorted(of_row, key=list(FLAGS).index)),
         "quotes": ", ".join(dict.fromkeys(entry["quotes"] for entry in entries if entry["quotes"])),
     }
 
 
-def _number(entry: dict[Any, Any], decimals: int) -> str:
+def _number(entry: Row, decimals: int) -> str:
+    """Return a number with the signs of its flags, or F."""
     flags = entry["flags"].split()
-    return "F" if "failed" in flags else f"{entry['value']:.{decimals}f}{_marks(flags)}"
-
-
-def _printed(entry: dict[Any, Any], decimals: int) -> str:
-    flags = entry["flags"].split()
-    return f"{entry['value']:.{decimals}f}{_marks(flags)}" + (" (misprint)" if "misprint" in flags else "")
-
-
-def _marks(flags: Collection[str]) -> str:
-    return "".join(mark for flag, mark in MARKS.items() if flag in flags)
-
-
-def _mean(average: Any, name: str) -> str:
-    return f"{average[name]:.2f}" if len(average) and average[name] == average[name] else ""
+    marks = "".join(mark for flag, mark in MARKS.items() if flag in flags)
+    return "F" if "failed" in flags else f"{entry['value']:.{decimals}f}{marks}"

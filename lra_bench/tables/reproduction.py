@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.records.schema import Record
 
-from .formatting import Section, rows_of
+from .formatting import Section
 from .published import load_published
 from .runs import section_of, seed_score
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROTOCOL = "small"
 """The protocol whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902)."""
@@ -30,8 +29,6 @@ def reproduction(records: Iterable[Record]) -> pd.DataFrame:
     many points it lies ``above`` or ``below``. Models without a published number, with other options, and modified
     protocols are left out.
     """
-    import pandas as pd
-
     bands = published_bands()
     seeds: dict[tuple[str, str, str, str], list[float]] = {}
     for record in records:
@@ -41,18 +38,14 @@ def reproduction(records: Iterable[Record]) -> pd.DataFrame:
         if shown and section_of(record) == "ranked" and (label, key.task) in bands:
             row = (key.task, label, key.protocol, key.hardware)
             seeds.setdefault(row, []).append(100 * seed_score(record).score)
-    rows: list[dict[str, Any]] = []
-    for (task, label, protocol, hardware), scores in sorted(seeds.items()):
+    rows: list[tuple[Any, ...]] = []
+    for (task, label, *place), scores in sorted(seeds.items()):
         values = bands[label, task]
         low, high, mean = min(values), max(values), sum(scores) / len(scores)
-        outcome = "inside"
-        if mean < low:
-            outcome = f"{low - mean:.1f} points below"
-        elif mean > high:
-            outcome = f"{mean - high:.1f} points above"
+        points = max(low - mean, mean - high)
+        outcome = "inside" if points <= 0 else f"{points:.1f} points {'below' if mean < low else 'above'}"
         each = ", ".join(f"{score:.1f}" for score in scores)
-        cells = (task, label, protocol, hardware, each, mean, low, high, len(values), outcome)
-        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+        rows.append((task, label, *place, each, mean, low, high, len(values), outcome))
     return pd.DataFrame(rows, columns=[*COLUMNS])
 
 
@@ -66,17 +59,9 @@ def published_bands(sources: Sequence[str] = SOURCES) -> dict[tuple[str, str], l
 
 def reproduction_sections(frame: pd.DataFrame) -> Iterator[Section]:
     """Yield one table per task from the data of the layout ``reproduction``."""
-    import pandas as pd
-
-    for task, group in frame.groupby("task", sort=False):
-        rows = [
-            {
-                "model": row["model"],
-                "score": row["scores"],
-                "published": f"{row['band_low']:.1f} to {row['band_high']:.1f} ({row['sources']})",
-                "outcome": row["outcome"],
-                "hardware": row["hardware"],
-            }
-            for row in rows_of(group)
+    for (task, protocol), group in frame.groupby(["task", "protocol"], sort=False):
+        bands = [
+            f"{row['band_low']:.1f} to {row['band_high']:.1f} ({row['sources']})" for row in group.to_dict("records")
         ]
-        yield Section(f"{task} · {group.iloc[0]['protocol']}", pd.DataFrame(rows))
+        table = group.assign(score=group["scores"], published=bands).reset_index(drop=True)
+        yield Section(f"{task} · {protocol}", table[["model", "score", "published", "outcome", "hardware"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,7 +86,7 @@ class Run:
 
     @cached_property
     def inference(self) -> Mapping[str, Any]:
-        """The step benchmark of inference at ``speed_length``; empty if this length was not timed."""
+        """The same of inference."""
         return self._speed("inference")
 
     def tokens_per_second(self, measured: Mapping[str, Any]) -> float | None:
@@ -126,17 +127,10 @@ def measured_alone(record: Record) -> bool:
 def clears(
     measured: Mapping[str, Any], margin: Margin | None, floor: float | None, higher_is_better: bool
 ) -> bool | None:
-    """Return whether a score is better than a floor by more than its 95 % confidence interval.
+    """Return whether a score is better than a floor by more than its 95 % confidence interval, None if unknown.
 
-    Args:
-        measured: The score's interval over examples, as ``low`` and ``high``.
-        margin: The improvement over the floor, paired by row. If it is None, the interval of the score itself is
-            compared with the floor.
-        floor: The score of the floor on the same rows.
-        higher_is_better: Whether a larger score is better.
-
-    Returns:
-        True or False, None if the floor or the interval is unknown.
+    ``margin`` is the improvement over the floor, paired by row. If it is None, the interval of the score itself, from
+    ``low`` to ``high`` of ``measured``, is compared with the score ``floor``.
     """
     if floor is None:
         return None
@@ -159,12 +153,12 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
     The length is the one measured by most records of the same task, protocol and hardware, the longest if several tie,
     so that speed and memory are compared at one length.
     """
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    records = list(records)
-    for record in records:
-        groups.setdefault(_machine(record), []).append(record)
-    lengths = {machine: _common_length(members) for machine, members in groups.items()}
-    return [Run(record, lengths[_machine(record)]) for record in records]
+    machines = [(record, (record.key.task, record.key.protocol, record.machine)) for record in records]
+    counts: dict[tuple[str, str, str], Counter[int]] = {machine: Counter() for _, machine in machines}
+    for record, machine in machines:
+        counts[machine].update(point["length"] for point in record.speed if point["status"] == "ok")
+    lengths = {machine: max(own, key=lambda at: (own[at], at), default=None) for machine, own in counts.items()}
+    return [Run(record, lengths[machine]) for record, machine in machines]
 
 
 def section_of(record: Record) -> str:
@@ -188,16 +182,3 @@ def repeated_data(record: Record) -> str:
         return ""
     rows, counts = record.data["rows"], record.data.get("repeats", {})
     return ", ".join(f"{count:,} of {rows[names.split()[0]]:,} {names}" for names, count in counts.items())
-
-
-def _machine(record: Record) -> tuple[str, str, str]:
-    return record.key.task, record.key.protocol, record.machine
-
-
-def _common_length(records: Iterable[Record]) -> int | None:
-    counts: dict[int, int] = {}
-    for record in records:
-        for point in record.speed:
-            if point["status"] == "ok":
-                counts[point["length"]] = counts.get(point["length"], 0) + 1
-    return max(counts, key=lambda length: (counts[length], length), default=None)

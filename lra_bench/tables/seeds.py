@@ -10,15 +10,12 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+import pandas as pd
+
+from lra_bench.measurement import Rule
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-Rule = Literal["first", "shared", "mean", "largest", "median of all", "sum of all"]
-"""How the values of the seeds of a row are combined, see ``Column.seeds``; ``shared`` is missing if seeds differ."""
 
 SUMMARY = ("score", "low", "high", "learned", "two_levels", "clears_floor")
 
@@ -56,8 +53,6 @@ def over_seeds(points: pd.DataFrame, by: Sequence[str], rules: Mapping[str, Rule
         ``statuses`` are ``Statuses``. ``interval`` is what ``low`` and ``high`` are computed over: ``examples`` with
         one seed, ``seeds``, or ``each`` if several seeds have no common interval.
     """
-    import pandas as pd
-
     frame = points.sort_values([*by, "seed"]).reset_index(drop=True)
     own = [str(name) for name in frame if name not in (*by, "seed", *SUMMARY)]
     numeric = [name for name in own if pd.api.types.is_numeric_dtype(frame[name])]
@@ -87,19 +82,16 @@ def _row(
         row["statuses"] = Statuses(Counter(values["status"][place] for place in places).most_common())
     if "reason" in rules:  # the reasons of the seeds that did not finish
         row["reason"] = "; ".join(dict.fromkeys(reason for place in places if (reason := values["reason"][place])))
-    return {**row, **_scores(values, [place for place in done if is_known(values["score"][place])])}
-
-
-def _scores(values: Mapping[str, list[Any]], scored: Sequence[int]) -> dict[str, Any]:
-    """Return the columns of the score from the seeds at the indices ``scored``."""
+    scored = [place for place in done if is_known(values["score"][place])]
     if not scored:
-        return {**dict.fromkeys(SUMMARY), "two_levels": False, "seed_scores": Scores(), "interval": None}
+        return row | dict.fromkeys(SUMMARY) | {"two_levels": False, "seed_scores": Scores(), "interval": None}
     unknown = [None] * len(values["score"])
     columns = [values.get(name, unknown) for name in ("score", "low", "high", "clears_floor")]
     seeds = [SeedScore(*(known(column[place]) for column in columns)) for place in scored]
     floor = combine("mean", [values.get("floor", unknown)[place] for place in scored])
     found = summarise_seeds(seeds, values["metric"][scored[0]] != "bits_per_character", floor)
     return {
+        **row,
         **{name: getattr(found, name) for name in SUMMARY},
         "seed_scores": Scores(seed.score for seed in seeds),
         "interval": "examples" if len(seeds) == 1 else "each" if found.low is None else "seeds",
@@ -107,11 +99,15 @@ def _scores(values: Mapping[str, list[Any]], scored: Sequence[int]) -> dict[str,
 
 
 def combine(rule: Rule, values: Sequence[Any]) -> Any:
-    """Combine the values of the seeds of a row, None if no value is known."""
+    """Combine values, such as those of the seeds of a row; None if no value is known."""
     found = [value for value in values if is_known(value)]
     if not found or (rule.endswith("of all") and len(found) < len(values)):
         return None
     match rule:
+        case "all true":
+            return False if False in found else True if len(found) == len(values) else None
+        case "geometric mean":
+            return math.exp(math.fsum(map(math.log, found)) / len(found))
         case "median of all":
             return statistics.median(found)
         case "sum of all":
@@ -137,9 +133,8 @@ def is_known(value: Any) -> bool:
 
 def printed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a table for files, in which typed values are replaced by their texts."""
-    words = [name for name in frame if frame[name].dtype == object]
-    return frame.assign(**{str(name): frame[name].map(_text) for name in words})
 
+    def text(value: Any) -> Any:
+        return str(value) if isinstance(value, tuple | Mapping) else value
 
-def _text(value: Any) -> Any:
-    return str(value) if isinstance(value, tuple | Mapping) and not isinstance(value, str) else value
+    return frame.assign(**{str(name): own.map(text) for name, own in frame.items() if own.dtype == object})

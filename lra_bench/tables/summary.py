@@ -12,7 +12,8 @@ from lra_bench.statistics.paired import MIN_SEEDS
 
 from .column import Context, Row
 from .column_cells import score_of_seeds
-from .formatting import AT_FLOOR, OWN, numbers, rows_of
+from .formatting import AT_FLOOR, BITS, OWN, number, rows_of
+from .sections import named_rows
 from .table import without_claims
 
 MOST_LINES = 40
@@ -32,18 +33,12 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
 
     The tasks are those of the protocol ``DEFAULT``, or of the one with most records if there is none of it, and those
     with rows of the user's under another protocol. If there are too many lines, each task has fewer rows, and then the
-    last tasks are left out.
-
-    Args:
-        records: The records.
-        width: Largest number of characters in a line.
-        hidden: A sentence on records that were left out.
+    last tasks are left out. ``hidden`` is a sentence on rows that are not among the records.
     """
-    rows, protocol = rows_of(without_claims(records)), default_protocol(records)
+    rows, protocol = named_rows(rows_of(without_claims(records))), default_protocol(records)
     mixed = len({bool(row["reference"]) for row in rows}) > 1
     rankings: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        row["variant"] = f"{OWN if mixed and not row['reference'] else ''}{row['variant']}"
         rankings.setdefault((row["protocol"], row["task"], row["task_version"], row["data_lacks"]), []).append(row)
     shown: dict[str, Sequence[Row]] = {}
     others: Counter[str] = Counter()
@@ -55,7 +50,7 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
             others[name] += len(members)
     # Tasks with rows of the user's are first, so that they are not among those left out.
     shown = dict(sorted(shown.items(), key=lambda item: all(row["reference"] for row in item[1])))
-    bits = ", ".join(dict.fromkeys(row["task"] for row in rows if row["metric"] == "bits_per_character"))
+    bits = ", ".join(dict.fromkeys(row["task"] for row in rows if row["metric"] == BITS))
     units = f"accuracy in %{f', {bits} in bits per character' if bits else ''}"
     signs = f"(n): only n seeds, fewer than {MIN_SEEDS}, so not ranked."
     counts = ", ".join(f"{name} ({count} row{'s' * (count > 1)})" for name, count in others.items())
@@ -87,10 +82,8 @@ def default_protocol(records: Sequence[Record]) -> str:
 def best_rows(rows: Sequence[Row], most_own: int = MOST_ROWS, most: int = MOST_ROWS) -> tuple[list[int], list[int]]:
     """Return the places of the best rows above the floor, ranked ones first, and of the user's among the others.
 
-    Args:
-        rows: The rows of one ranking, best score first.
-        most_own: Largest number of the user's rows.
-        most: Largest number of rows above the floor.
+    ``rows`` are those of one ranking, best score first. ``most_own`` is the largest number of the user's rows, ``most``
+    that of rows above the floor.
     """
     above = [place for place, row in enumerate(rows) if row["clears_floor"]]
     best = sorted(above, key=lambda place: rows[place]["rank"] is None)[:most]
@@ -102,18 +95,18 @@ def _tasks(shown: Mapping[str, Sequence[Row]], most: int, width: int) -> list[li
     """Return a heading and the lines of each task."""
     floors = {}
     for label, rows in shown.items():
-        known = [row["floor"] for row in rows if row["floor"] is not None]
-        floors[label] = "–".join(dict.fromkeys(numbers((min(known), max(known)), rows[0]["metric"]))) if known else ""
+        known = sorted(row["floor"] for row in rows if row["floor"] is not None)
+        floors[label] = "–".join(dict.fromkeys(number(floor, rows[0]["metric"]) for floor in (*known[:1], *known[-1:])))
     widest, floor_width = max(map(len, shown)), max(5, *map(len, floors.values()))
     tasks = [[f"{'task':<{widest}}  {'floor':>{floor_width}}  best rows above the floor"]]
     for label, rows in shown.items():
-        best, own = best_rows(rows, most, most)
-        texts = [", ".join(_entry(rows[place]) for place in places) for places in (best, own)]
-        text = " … ".join(filter(None, (texts[0] or "none", texts[1])))
+        best, own = (", ".join(_entry(rows[place]) for place in places) for places in best_rows(rows, most, most))
         start = f"{label:<{widest}}  {floors[label]:>{floor_width}}  "
-        lines = wrap(text, max(width - len(start), MOST_CHARACTERS), break_long_words=False)
-        tasks.append([(start if not place else " " * len(start)) + line for place, line in enumerate(lines)])
-    return [[line.replace(SPACE, " ") for line in task] for task in tasks]
+        room = max(width - len(start), MOST_CHARACTERS)
+        lines = wrap(f"{best or 'none'}{f' … {own}' if own else ''}", room, break_long_words=False)
+        lines = [(" " * len(start) if place else start) + line for place, line in enumerate(lines)]
+        tasks.append([line.replace(SPACE, " ") for line in lines])
+    return tasks
 
 
 def _entry(row: Row) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lra_bench.measurement import Column
+import pandas as pd
+
+from lra_bench.measurement import Column, Rule
 from lra_bench.progress import bar
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
@@ -13,13 +15,10 @@ from lra_bench.statistics.paired import MIN_SEEDS
 from . import columns as registry
 from .claims import REFERENCE, Place, Ranking, place_name, rankings
 from .column import find_column, in_order, values
-from .formatting import rows_of
+from .formatting import BITS, rows_of
 from .naming import find_variant, unique_names
 from .runs import SECTIONS, runs_of
-from .seeds import Rule, over_seeds
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .seeds import over_seeds
 
 COMPARABLE_WITHIN = 0.10
 """Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
@@ -32,28 +31,22 @@ ONE_ROW = [*RANKED_TOGETHER, "hardware", "variant", "modified", "hash"]
 def leaderboard(records: Iterable[Record], protocol: str | None = None, against: str | None = None) -> pd.DataFrame:
     """Return one row per variant, task, protocol and hardware, with its seeds combined.
 
-    Seeds that did not finish are counted in ``statuses``. ``score`` is the mean over seeds. ``low`` and ``high`` are
-    the ends of a 95 % confidence interval: of the score over the examples of the only seed, or of the mean over seeds
-    (Student's t) for ``CLAIM_SEEDS`` or more seeds on one level, otherwise missing. ``rank`` sorts by score within
-    task, task version, protocol, ``data_lacks`` and section; rows with a protocol modified by the user form the section
-    ``modified``, and rows whose searched learning rate is at an end of the grid the section ``edge``, without ranks.
-    Rows with fewer than ``MIN_SEEDS`` seeds have no rank, and neither have those of tasks that are ``not_learned``.
-    ``comparable`` is true if the number of active body parameters is within 10 % of the transformer's under the same
-    protocol, None if the transformer was not run. ``best`` and ``verdict`` are claims of ``Ranking``.
+    ``columns.LONG`` describes the columns. Rows are sorted by score within task, task version, protocol, missing data
+    and section; those with fewer than ``MIN_SEEDS`` seeds, of the section ``edge`` and of tasks that are
+    ``not_learned`` have no rank.
 
     Args:
         records: The records.
         protocol: The protocol to show, by default all.
         against: Name of the variant that all others are compared with, by default ``REFERENCE``.
 
-    Returns:
-        The rows.
-
     Raises:
         UserError: If ``against`` matches no variant, or several.
     """
     shown = [record for record in records if record.key.has_protocol(protocol)]
-    reference = _reference_name(shown, against)  # raises an error before anything is computed
+    reference = REFERENCE  # ``find_variant`` raises an error before anything is computed
+    if against is not None:
+        reference = find_variant(shown, against, "--against")[1][0].variant_name
     rows = _with_claims(without_claims(shown), rankings(shown), reference)
     return rows[in_order(registry.long(), rows.columns)]
 
@@ -70,25 +63,13 @@ def without_claims(records: Sequence[Record]) -> pd.DataFrame:
     return rows.assign(best=False, variant=unique, label=labels)
 
 
-def _reference_name(records: Sequence[Record], against: str | None) -> str:
-    """Return the name of the variant that others are compared with; raises ``UserError`` if it is ambiguous."""
-    if against is None:
-        return REFERENCE
-    _, found = find_variant(records, against, "--against")
-    return found[0].variant_name
-
-
 def runs(records: Iterable[Record]) -> pd.DataFrame:
     """Return one row per record with every column of runs, unrounded and in the units of the metrics."""
-    import pandas as pd
-
     return pd.DataFrame([values(run, (*registry.long(), *registry.RUN_ONLY)) for run in runs_of(records)])
 
 
 def variants(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the leaderboard from a table with one row per run, as returned by ``runs``."""
-    import pandas as pd
-
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.long() if not column.repeats])
     known = {str(name): find_column(registry.long(), str(name)) for name in frame}
@@ -100,22 +81,13 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
         for unit, scores, examples in zip(rows["interval"], rows["seed_scores"], rows.pop("examples"), strict=True)
     ]
     rows = with_types(rows, registry.long())
-    rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
-    higher = rows["metric"] != "bits_per_character"
-    cost = rows["score"].where(~higher, -rows["score"])
-    cost = cost.where(rows["section"] != "edge")
-    rows["position"] = _rank(rows, RANKED_TOGETHER, cost)
+    rows["comparable"] = _comparable(rows)
+    cost = rows["score"].where(rows["metric"] == BITS, -rows["score"]).where(rows["section"] != "edge")
     ranked = (rows["seeds"] >= MIN_SEEDS) & ~not_learned(rows, RANKED_TOGETHER)
-    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(ranked))
-    order = ["task", "task_version", "protocol", "data_lacks", "section", "position", "hardware", "variant"]
-    by_name = {"section": lambda column: column.map(SECTIONS.index)}
-    return (
-        rows.sort_values(
-            order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
-        )
-        .drop(columns="position")
-        .reset_index(drop=True)
-    )
+    rows["rank"] = _rank(rows, cost.where(ranked))
+    places = rows.assign(section=rows["section"].map(SECTIONS.index), position=_rank(rows, cost))
+    order = places.sort_values([*RANKED_TOGETHER, "position", "hardware", "variant"], na_position="last").index
+    return rows.loc[order].reset_index(drop=True)
 
 
 def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
@@ -129,8 +101,6 @@ def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
 
 def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
     """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
-    import pandas as pd
-
     if rows.empty:
         return rows
     claims = []
@@ -145,23 +115,18 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
 def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
     """Return the columns of the comparison of one row with the reference row, and whether it is the best."""
     key = (row["model"], row["reference"], row["hash"])
-    claims: dict[str, Any] = {
-        **dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable")),
-        "verdict": "",
-        "best": False,
-    }
+    unknown = dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable"))
+    claims: dict[str, Any] = {**unknown, "verdict": "", "best": False}
     if ranking is None or key not in ranking.entries:
         return claims
     claims["best"] = key in ranking.winners
-    base = ranking.reference(reference)
-    if base is None:
+    if (base := ranking.reference(reference)) is None:
         return claims
-    claims["against"] = ranking.entries[base].name
+    claims |= {"against": ranking.entries[base].name, "verdict": "reference"}
     if key == base:
-        return {**claims, "verdict": "reference"}
+        return claims
     found = ranking.against(base)[key]
-    return {
-        **claims,
+    return claims | {
         "difference": found.difference,
         "difference_low": found.low,
         "difference_high": found.high,
@@ -178,34 +143,18 @@ def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
     return rows.astype(types).copy()  # without the copy, pandas warns that the frame is fragmented
 
 
-def _comparable(rows: pd.DataFrame) -> list[bool | None]:
+def _comparable(rows: pd.DataFrame) -> pd.Series:
+    """Return whether each row is comparable with the Transformer, None if unknown; modified protocols are not."""
+    together = ["task", "task_version", "protocol"]
     reference = rows[(rows["variant"] == REFERENCE) & (rows["section"] == "ranked")]
-    bodies = reference.dropna(subset=["parameters_body_active"]).groupby(["task", "task_version", "protocol"])
-    known = bodies["parameters_body_active"].first().to_dict()
-    return [
-        _is_comparable(body, known.get((task, version, protocol)), section)
-        for task, version, protocol, section, body in zip(
-            rows["task"],
-            rows["task_version"],
-            rows["protocol"],
-            rows["section"],
-            rows["parameters_body_active"],
-            strict=True,
-        )
-    ]
+    known = reference.dropna(subset="parameters_body_active").groupby(together)["parameters_body_active"].first()
+    body, other = rows["parameters_body_active"], rows.join(known.rename("other"), on=together)["other"]
+    close = (body - other).abs() <= COMPARABLE_WITHIN * other
+    found = [None if pd.isna(each) else bool(each) for each in close]
+    return pd.Series(found, rows.index, dtype=object).mask(rows["section"] == "modified", False)
 
 
-def _is_comparable(body: Any, reference: Any, section: str) -> bool | None:
-    import pandas as pd
-
-    if section == "modified":
-        return False
-    if pd.isna(body) or reference is None:
-        return None
-    return bool(abs(body - reference) <= COMPARABLE_WITHIN * reference)
-
-
-def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
-    """Return ranks from 1 by increasing ``value`` within groups, missing if the value is."""
-    keys = [rows[name] for name in within]
-    return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
+def _rank(rows: pd.DataFrame, cost: pd.Series) -> pd.Series:
+    """Return ranks from 1 by increasing cost within rankings, missing if the cost is."""
+    keys = [rows[name] for name in RANKED_TOGETHER]
+    return cost.groupby(keys, dropna=False).rank(method="min").astype("Int64")

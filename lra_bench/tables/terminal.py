@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .formatting import Section
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
 NARROW = 60
@@ -32,23 +31,24 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
 
     stream = StringIO()
     console = Console(file=stream, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
-    left_out: list[str] = []
+    left_out: dict[str, None] = {}
     printed: set[str] = set()
     for section in sections:
         widths = {str(name): _width(section, str(name)) for name in section.table.columns}
-        if section.optional and width >= NARROW:
-            shown = _fitting(widths, width)
-            left_out += [name for name in widths if name not in (*shown, *left_out)]
-            printed.update(shown)
-            section = replace(section, table=section.table[shown])
         if width < NARROW:
             _print_list(console, section)
+            groups = []
+        elif section.optional:
+            groups = [_fitting(widths, width)]
+            printed.update(groups[0])
+            left_out |= dict.fromkeys(name for name in widths if name not in groups[0])
         else:
-            for place, columns in enumerate(_groups(section, widths, width)):
-                rows = section.table[columns]
-                known = (rows.drop(columns=columns[0]) != "").any(axis=1) if place else slice(None)
-                title = f"{section.title}{', continued' if place else ''}"
-                _print_table(console, section, title, rows.loc[known])
+            groups = _groups(section, widths, width)
+        for place, columns in enumerate(groups):
+            rows = section.table[columns]
+            known = (rows.drop(columns=columns[0]) != "").any(axis=1) if place else slice(None)
+            title = f"{section.title}{', continued' if place else ''}"
+            _print_table(console, replace(section, title=title, table=rows.loc[known]))
         if section.remark:
             console.print(Text(f"{section.remark}\n"))
     if note and (never := [name for name in left_out if name not in printed]):
@@ -69,10 +69,9 @@ def _width(section: Section, name: str) -> int:
 
 def _groups(section: Section, widths: Mapping[str, int], width: int) -> list[list[str]]:
     """Divide the columns into groups that fit the width; groups after the first repeat the column of row names."""
-    names = [str(name) for name in section.table.columns]
-    head = next((name for name in section.heads if name in names), names[0])
+    head = next((name for name in section.heads if name in widths), next(iter(widths)))
     groups: list[list[str]] = [[]]
-    for name in names:
+    for name in widths:
         if len(groups[-1]) > 1 and sum(widths[each] for each in (*groups[-1], name)) >= width:
             groups.append([head])
         groups[-1].append(name)
@@ -88,13 +87,13 @@ def _fitting(widths: Mapping[str, int], width: int) -> list[str]:
     return shown
 
 
-def _print_table(console: Console, section: Section, title: str, table: pd.DataFrame) -> None:
+def _print_table(console: Console, section: Section) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     rich_table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in table.columns:
+    for name in section.table.columns:
         # Headings are wrapped so that columns are no wider than their cells; only names are folded.
         rich_table.add_column(
             Text(name if name in section.heads else fill(name, _width(section, name) - 2, break_long_words=False)),
@@ -103,13 +102,11 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
             overflow="fold",
             no_wrap=name not in section.heads,
         )
-    for place, row in table.to_dict("index").items():
-        rich_table.add_row(*[Text(cell, style=_style(section, (place, str(name)))) for name, cell in row.items()])
-    console.print(Text(title, style="bold"), rich_table, sep="\n")
-
-
-def _style(section: Section, place: tuple[Any, str]) -> str:
-    return "bold" if place in section.best else "dim" if place in section.at_floor else ""
+    for place, row in section.table.to_dict("index").items():
+        places = [(place, name) for name in row]
+        styles = ["bold" if at in section.best else "dim" if at in section.at_floor else "" for at in places]
+        rich_table.add_row(*map(Text, row.values(), styles))
+    console.print(Text(section.title, style="bold"), rich_table, sep="\n")
 
 
 def _print_list(console: Console, section: Section) -> None:
@@ -118,7 +115,5 @@ def _print_list(console: Console, section: Section) -> None:
     name_column = next(name for name in section.heads if name in section.table)
     console.print(Text(section.title))
     for row in section.table.to_dict("records"):
-        console.print(Text(f"- {row[name_column]}"))
-        for name, cell in row.items():
-            if cell and name != name_column:
-                console.print(Text(f"  {name}: {cell}"))
+        cells = [f"  {name}: {cell}" for name, cell in row.items() if cell and name != name_column]
+        console.print(Text("\n".join([f"- {row[name_column]}", *cells])))

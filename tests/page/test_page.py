@@ -23,7 +23,7 @@ from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.tables import export
-from lra_bench.tables.badges import Badges, badges, badges_of_all
+from lra_bench.tables.cell import Badges, badges, badges_of_all
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.published import FLAGS
 from lra_bench.tables.published_table import MARKS

@@ -20,11 +20,10 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.blocks import block_interval, block_test
 from lra_bench.statistics.paired import mcnemar, paired_t, swap_test
 from lra_bench.tables.claims import rankings
-from lra_bench.tables.comparison import compare
+from lra_bench.tables.comparison import compare, report
 from lra_bench.tables.naming import find_variant, select
 from lra_bench.tables.pairing import pair
 from lra_bench.tables.runs import Run
-from lra_bench.tables.verdicts import report
 from tests.support.record_factory import make_point, make_record
 
 ROWS = 400

@@ -12,11 +12,11 @@ import pytest
 from lra_bench.cli.main import app
 from lra_bench.contracts import UserError
 from lra_bench.tables import export
-from lra_bench.tables.over_tasks import averages
 from lra_bench.tables.published import (
     AVERAGES,
     COLUMNS,
     FLAGS,
+    averages,
     cite,
     has_flag,
     load_published,
