@@ -12,6 +12,7 @@ from lra_bench.contracts import Launcher, Task, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
 from .effective import check_manifest
+from .pretraining import MASKED
 from .schema import CellConfig, own_options
 from .serialization import measured
 from .validation import check_value, refuses_network
@@ -67,6 +68,17 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
         spec=spec,
         seed=config.seed,
     )
+
+
+def build_pretraining(config: CellConfig, network: nn.Module, spec: TaskSpec) -> Any:
+    """Build the network with the head of pretraining around a network, until ``remove`` is called.
+
+    Raises ``UserError`` if the network does not support it.
+    """
+    from torch import nn
+
+    node, masked = {"_target_": config.pretrain._target_}, config.pretrain.name == MASKED
+    return build(node, nn.Module, "pretrain", network=network, spec=spec, masked=masked)
 
 
 def _backbone(config: CellConfig, spec: TaskSpec) -> nn.Module:
