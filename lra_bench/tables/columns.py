@@ -53,8 +53,8 @@ LONG = (
     ),
     Column(
         name="section",
-        help="ranked; modified if the user changed an option of the protocol; edge if the searched learning rate is at "
-        "an end of the grid",
+        help="ranked; masked or causal if the system was pretrained with this objective; modified if the user changed "
+        "an option of the protocol; edge if the searched learning rate is at an end of the grid",
         run=lambda run: section_of(run.record),
     ),
     Column(
@@ -138,7 +138,8 @@ LONG = (
         {
             "best": "whether the row is the best of its ranking or not shown to be worse: only rows with 3 or more "
             "seeds that clear the floor; tables show it in bold",
-            "against": "variant that the row is compared with: the reference row of the ranking",
+            "against": "variant that the row is compared with: the reference row of the ranking; `no pretraining` if a "
+            "pretrained system is compared with the same system without it",
             "difference": "score minus that of the reference row, over the seeds that both have",
             "difference_low": "lower end of the 95 % confidence interval of the difference",
             "difference_high": "upper end of the 95 % confidence interval of the difference",

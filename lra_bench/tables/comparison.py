@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.progress import bar
 from lra_bench.records.names import find_paths
 from lra_bench.records.reference import load_records, reference_root
@@ -89,6 +90,8 @@ def compare(
     return name_a, name_b, comparisons
 
 
+PRETRAINED_DIFFERENTLY = "the pretraining of A and B differs, so the variants differ in more than the model"
+
 Where = tuple[Ranking, Key]
 
 
@@ -113,5 +116,6 @@ def _compare(a: Where, b: Where) -> Comparison:
     if ranking is other:
         return ranking.compare(key_a, key_b)
     found = compare_pair(ranking.place[:4], ranking.entries[key_a], other.entries[key_b])
-    found.remarks.append(DIFFERENT_PROTOCOLS)
+    objectives = [objective_of(side.entries[key].first.config) for side, key in (a, b)]
+    found.remarks.append(PRETRAINED_DIFFERENTLY if objectives[0] != objectives[1] else DIFFERENT_PROTOCOLS)
     return found

@@ -27,6 +27,7 @@ from .formatting import (
 )
 from .over_tasks import mean
 from .overview import task_columns
+from .runs import PRETRAINED
 from .table import RANKED_TOGETHER
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 SECTION_TITLES: Mapping[Any, str] = {
     "ranked": "",
+    **{objective: f" · after pretraining ({objective})" for objective in PRETRAINED},
     "edge": " · searched learning rate at an end of the grid, not ranked",
     "modified": " · protocol modified",
 }

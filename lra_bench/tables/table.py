@@ -11,10 +11,12 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 
 from . import columns as registry
-from .claims import REFERENCE, Place, Ranking, place_name, rankings
+from .claims import REFERENCE, Key, Place, Ranking, place_name, rankings
 from .column import find_column, in_order, values
 from .formatting import rows_of
+from .gains import FROM_SCRATCH, gains
 from .naming import find_variant, unique_names
+from .pair_tests import Comparison
 from .runs import SECTIONS, runs_of
 from .seeds import Rule, over_seeds
 
@@ -37,6 +39,7 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
     (Student's t) for ``CLAIM_SEEDS`` or more seeds on one level, otherwise missing. ``rank`` sorts by score within
     task, task version, protocol, ``data_lacks`` and section; rows with a protocol modified by the user form the section
     ``modified``, and rows whose searched learning rate is at an end of the grid the section ``edge``, without ranks.
+    Pretrained systems form a section by their objective, and are compared with the same ones without pretraining.
     Rows with fewer than ``MIN_SEEDS`` seeds have no rank, and neither have those of tasks that are ``not_learned``.
     ``comparable`` is true if the number of active body parameters is within 10 % of the transformer's under the same
     protocol, None if the transformer was not run. ``best`` and ``verdict`` are claims of ``Ranking``.
@@ -133,18 +136,28 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
 
     if rows.empty:
         return rows
-    claims = []
+    claims: list[dict[str, Any]] = []
+    compared: dict[Place, Mapping[Key, Comparison]] = {}
     with bar(len(rows), "comparing variants", unit="rows") as advance:
         for row in rows_of(rows):
-            claims.append(_claims(row, found.get(place_name(row)), reference))
+            claims.append(_claims(row, found, reference, compared))
             advance(1, row["task"])
     added = pd.DataFrame(claims, rows.index)
     return with_types(pd.concat([rows.drop(columns="best"), added], axis=1), registry.long())
 
 
-def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
-    """Return the columns of the comparison of one row with the reference row, and whether it is the best."""
-    key = (row["model"], row["reference"], row["hash"])
+def _claims(
+    row: Mapping[Any, Any],
+    rankings: Mapping[Place, Ranking],
+    reference: str,
+    compared: dict[Place, Mapping[Key, Comparison]],
+) -> dict[str, Any]:
+    """Return the columns of the comparison of one row with the reference row, and whether it is the best.
+
+    A pretrained system is compared with the same one without pretraining; ``compared`` keeps these comparisons.
+    """
+    key, place = (row["model"], row["reference"], row["hash"]), place_name(row)
+    ranking = rankings.get(place)
     claims: dict[str, Any] = {
         **dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable")),
         "verdict": "",
@@ -153,15 +166,23 @@ def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> 
     if ranking is None or key not in ranking.entries:
         return claims
     claims["best"] = key in ranking.winners
+    if row["pretraining"]:
+        if place not in compared:
+            compared[place] = gains(rankings, place)
+        gain = compared[place].get(key)
+        return claims if gain is None else {**claims, "against": FROM_SCRATCH, **_comparison(gain)}
     base = ranking.reference(reference)
     if base is None:
         return claims
     claims["against"] = ranking.entries[base].name
     if key == base:
         return {**claims, "verdict": "reference"}
-    found = ranking.against(base)[key]
+    return {**claims, **_comparison(ranking.against(base)[key])}
+
+
+def _comparison(found: Comparison) -> dict[str, Any]:
+    """Return the columns of a comparison of a row (A)."""
     return {
-        **claims,
         "difference": found.difference,
         "difference_low": found.low,
         "difference_high": found.high,
