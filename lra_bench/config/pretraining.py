@@ -21,6 +21,11 @@ def pretrains(config: CellConfig) -> bool:
     return config.pretrain.name != NONE
 
 
+def pretraining_steps(config: CellConfig) -> int:
+    """Return the number of steps of the pretraining of a cell, 0 without pretraining."""
+    return (config.pretrain.steps or config.train.steps) if pretrains(config) else 0
+
+
 def hiding_probability(options: PretrainOptions, spec: TaskSpec) -> float | None:
     """Return the probability with which a position is hidden, None if the objective is the next input."""
     if options.name != MASKED:
@@ -43,7 +48,7 @@ def phase_spec(spec: TaskSpec) -> TaskSpec:
 def phase_config(config: CellConfig) -> CellConfig:
     """Return the configuration of the pretraining of a cell, whose section ``train`` is its recipe."""
     options, recipe = config.pretrain, config.train
-    own = replace(recipe, steps=options.steps or recipe.steps, lr=options.lr or recipe.lr, stop_at=None)
+    own = replace(recipe, steps=pretraining_steps(config), lr=options.lr or recipe.lr, stop_at=None)
     return replace(config, train=own, model={**config.model, "label": f"{config.model['label']} ({options.name})"})
 
 

@@ -15,25 +15,20 @@ from lra_bench.tables.comparison import compare
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.naming import current
 from lra_bench.tables.overview import overview
+from lra_bench.tables.summary import summary
 from lra_bench.tables.table import leaderboard
 from tests.figures.test_figures import sheets
 from tests.support.page_records import data_of
-from tests.support.record_factory import make_record
+from tests.support.record_factory import make_pretraining, make_record
 
 SEEDS = range(5)
-SECTION = {
-    "objective": "masked", "loss": "cross-entropy", "probability": 0.15, "rows": 100, "steps": 70, "selected_step": 60,
-    "seconds": 12.5, "evaluation_seconds": 1.0, "tokens_seen": 5000, "validation_loss": 1.5, "floor_loss": 2.0,
-    "validation_accuracy": 0.5, "floor_accuracy": 0.2, "final_weights_sha256": "0" * 64,
-    "validations": [{"step": 60, "loss": 1.5, "accuracy": 0.5}],
-}  # fmt: skip
 
 
 def pretrained(model: str, seed: int, accuracy: float, objective: str = "masked", **changes: Any) -> Record:
     own = {"hash": "3a5ced00", "differences": {"pretrain": objective}, **changes}
     record = make_record(model, seed=seed, accuracy=accuracy, **own)
     record.config["pretrain"] = {"name": objective}
-    record.add_section("pretraining", {**SECTION, "objective": objective})
+    record.add_section("pretraining", make_pretraining(objective))
     return record
 
 
@@ -70,6 +65,13 @@ def test_rows_with_and_without_pretraining_are_not_ranked_together() -> None:
             if "after pretraining (masked)" in section.title
         ]
         assert sorted(names) == ["lstm · masked", "s4 · masked", "transformer · masked"]
+
+
+def test_the_short_leaderboard_has_a_line_of_its_own() -> None:
+    lines = summary(board(), 100).splitlines()
+    starts = [line.split("  ")[0] for line in lines if line.startswith("listops")]
+    assert starts == ["listops", "listops · masked", "listops · causal"]
+    assert not any("masked" in line and "s4 5" in line for line in lines)
 
 
 def test_the_difference_of_a_pretrained_system_is_its_gain_over_the_same_system() -> None:
