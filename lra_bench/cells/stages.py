@@ -15,7 +15,7 @@ from lra_bench.checks.battery import check_before_training
 from lra_bench.checks.subject import is_users, located
 from lra_bench.config.measurements import measurements
 from lra_bench.config.objects import build_model, build_task
-from lra_bench.config.pretraining import check_options, pretrains
+from lra_bench.config.pretraining import check_options, has_objective, pretrains
 from lra_bench.config.search import is_trial, reference_lr
 from lra_bench.contracts import Prepared, TaskSpec
 from lra_bench.data.batches import Rows
@@ -113,8 +113,10 @@ class Stages:
         task, rows = self._prepare()
         model = self._build(task)
         self.tracker.start(self.record.config, self.record.key, self.results)
-        if pretrains(self.config):
+        if has_objective(self.config):
             self._pretrain(model, rows, task)
+        if pretrains(self.config) and self.group.strategy == "none":  # otherwise the ranks load the weights
+            load_pretrained(model, task.spec, self.config, self.checkpoints)
         fit = self._train(model, rows, task)
         if is_trial(self.config):
             return
@@ -184,7 +186,7 @@ class Stages:
         return model
 
     def _pretrain(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> None:
-        """Pretrain the network, and load the selected weights into it unless other processes train it."""
+        """Pretrain the network, whose selected weights are then in the checkpoints."""
         self.stage = f"pretraining ({self.config.pretrain.name})"
         check_options(self.config, task.spec)
         inputs = input_rows(rows, self.config, task.spec)
@@ -197,7 +199,6 @@ class Stages:
         else:
             self.hardware.place(model)
             fit = pretrain(model, rows, task.spec, self.config, self.hardware, self.checkpoints)
-            load_pretrained(model, task.spec, self.config, self.checkpoints)
         self.record.add_section("pretraining", section(fit, self.config, task.spec, len(inputs["train"]), floor))
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:

@@ -106,6 +106,18 @@ def _restore(model: nn.Module, key: str, option: str) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_model
 
+    path = kept_weights(key, option)
+    try:
+        load_model(model, str(path))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise UserError(f"{option}={key}: its weights are those of another network ({first_line(error)})") from error
+
+
+def kept_weights(key: str, option: str) -> Path:
+    """Return the file of the tested weights of another run, see ``_restore``.
+
+    Raises ``UserError`` if the weights are not in the cache.
+    """
     from lra_bench.data.cache import Cache
 
     path = Cache().root / "checkpoints" / key / "best.safetensors"
@@ -114,7 +126,4 @@ def _restore(model: nn.Module, key: str, option: str) -> None:
             f"{option}={key}: {path} does not exist; give the path of a record between runs/ and .json, and run its "
             "cell with this cache"
         )
-    try:
-        load_model(model, str(path))
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise UserError(f"{option}={key}: its weights are those of another network ({first_line(error)})") from error
+    return path

@@ -9,21 +9,26 @@ from lra_bench.contracts import TaskSpec, UserError
 
 from .schema import CellConfig, PretrainOptions
 
-NONE, MASKED, CAUSAL = "none", "masked", "causal"
-"""Values of ``pretrain.name``."""
+NONE, MASKED, CAUSAL, RECORD = "none", "masked", "causal", "record"
+"""Values of ``pretrain.name``; with ``RECORD`` the weights of another cell are loaded instead."""
 
 PROBABILITY_OF_TOKENS, PROBABILITY_OF_VALUES = 0.15, 0.5
 """Default probabilities with which a position is hidden."""
 
 
 def pretrains(config: CellConfig) -> bool:
-    """Return whether the network of a cell is pretrained."""
+    """Return whether the training of a cell does not begin with random weights."""
     return config.pretrain.name != NONE
 
 
+def has_objective(config: CellConfig) -> bool:
+    """Return whether a cell trains its network on the inputs first."""
+    return config.pretrain.name in (MASKED, CAUSAL)
+
+
 def pretraining_steps(config: CellConfig) -> int:
-    """Return the number of steps of the pretraining of a cell, 0 without pretraining."""
-    return (config.pretrain.steps or config.train.steps) if pretrains(config) else 0
+    """Return the number of steps of the pretraining of a cell, 0 without an objective."""
+    return (config.pretrain.steps or config.train.steps) if has_objective(config) else 0
 
 
 def hiding_probability(options: PretrainOptions, spec: TaskSpec) -> float | None:
@@ -59,6 +64,14 @@ def check_options(config: CellConfig, spec: TaskSpec) -> None:
         if changed := _changed(options, ("name", "_target_")):
             raise UserError(f"{changed}: needs pretrain=masked or pretrain=causal")
         return
+    if options.name == RECORD:
+        if changed := _changed(options, ("name", "record")):
+            raise UserError(f"{changed}: pretrain=record trains on no inputs; leave it out or set pretrain=masked")
+        if options.record is None:
+            raise UserError("pretrain.record: has no value; set it to the key of a record (lra-bench results list)")
+        return
+    if options.record is not None:
+        raise UserError(f"pretrain.record={options.record}: needs pretrain=record")
     if spec.kind == "language_modeling":
         raise UserError(
             f"pretrain={options.name}: {spec.name} predicts its own inputs, so the task is its own pretraining; "

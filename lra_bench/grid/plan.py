@@ -14,7 +14,7 @@ from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_launcher, build_task
-from lra_bench.config.pretraining import check_options, pretrains
+from lra_bench.config.pretraining import check_options, has_objective
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.search import protocol_label
 from lra_bench.config.serialization import measured
@@ -161,7 +161,7 @@ def _refusal(config: CellConfig, spec: TaskSpec) -> str:
         check_options(config, spec)
         with torch.device("meta"):
             network = build_model(config, spec)
-            if pretrains(config):
+            if has_objective(config):
                 build_pretraining(config, network, spec)
     except UserError as error:
         return str(error)

@@ -76,7 +76,8 @@ class PretrainingRun(Measurement):
     columns = (
         Column(
             name="pretraining",
-            help="objective of self-pretraining on the inputs of the training split: masked or causal; empty without",
+            help="objective of self-pretraining on the inputs of the training split, masked or causal; record if the "
+            "weights of another record were loaded; empty without pretraining",
             run=lambda run: objective_of(run.record.config),
         ),
         Column(

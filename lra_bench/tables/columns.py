@@ -53,7 +53,7 @@ LONG = (
     ),
     Column(
         name="section",
-        help="ranked; masked or causal if the system was pretrained with this objective; modified if the user changed "
+        help="ranked; masked, causal or record for a pretrained system (pretrain); modified if the user changed "
         "an option of the protocol; edge if the searched learning rate is at an end of the grid",
         run=lambda run: section_of(run.record),
     ),

@@ -19,8 +19,8 @@ from .pairing import window_intervals
 
 MODES = ("train", "inference")
 
-PRETRAINED = ("masked", "causal")
-"""Sections of pretrained systems, by their objective."""
+PRETRAINED = ("masked", "causal", "record")
+"""Sections of pretrained systems, by ``pretrain.name``."""
 
 SECTIONS = ("ranked", *PRETRAINED, "edge", "modified")
 """Sections of rankings: unmodified protocol, the same of pretrained systems by objective, searched rate at an end of

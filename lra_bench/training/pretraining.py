@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from lra_bench.config.objects import build_pretraining
-from lra_bench.config.pretraining import hiding_probability, phase_config, phase_spec
+from lra_bench.config.objects import build_pretraining, kept_weights
+from lra_bench.config.pretraining import RECORD, hiding_probability, phase_config, phase_spec
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.data.batches import Rows, evaluation_batches
 from lra_bench.data.inputs import InputRows
-from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware, first_line
 
 from .checkpoint import Checkpoints
 from .loop import Fit, train
@@ -72,10 +72,41 @@ def pretrain(
 
 
 def load_pretrained(network: nn.Module, spec: TaskSpec, config: CellConfig, checkpoints: Checkpoints) -> None:
-    """Load the weights that pretraining selected into a network, strictly by name; its head keeps its weights."""
+    """Load the weights with which training begins, strictly by name; the head of the network keeps its weights.
+
+    They are those that pretraining selected, or those of another record.
+    """
+    if config.pretrain.name == RECORD:
+        _load_record(network, str(config.pretrain.record))
+        return
     own = checkpoints.of_pretraining()
     with with_head(network, spec, config) as wrapped:
         (own.load_best if config.pretrain.select == "best" else own.load_last)(wrapped)
+
+
+def _load_record(network: nn.Module, key: str) -> None:
+    """Load the tested weights of another cell into a network, except those of its head.
+
+    Raises ``UserError`` if they are not in the cache, or have other names or shapes.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    option = "pretrain.record"
+    path = kept_weights(key, option)
+    if (head := getattr(network, "head", None)) is None:
+        raise UserError(f"{option}={key}: {type(network).__name__} has no head; set pretrain=none")
+    network.head = nn.Identity()
+    try:
+        missing, unexpected = load_model(network, path, strict=False)
+        wrong = [*missing, *(name for name in unexpected if not name.startswith("head."))]
+        fault = f"{wrong[0]} is not in both" if wrong else ""
+    except (SafetensorError, RuntimeError) as error:
+        fault = first_line(error)
+    finally:
+        network.head = head
+    if fault:
+        raise UserError(f"{option}={key}: its weights are those of another network ({fault})")
 
 
 @contextmanager

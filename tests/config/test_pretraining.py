@@ -54,6 +54,12 @@ def test_the_name_of_the_variant_ends_in_the_objective():
         (["pretrain=masked", "model=bag_of_tokens"], "pretrain=masked: BagOfTokens returns no hidden states of tokens"),
         (["pretrain=masked", "model=calm"], "pretrain=masked: is not supported, because Calm gives tokens different"),
         (["pretrain=masked", "backbone.depth=2", "backbone.funnel=2"], "because backbone.funnel shortens the sequence"),
+        (["pretrain=record"], "pretrain.record: has no value; set it to the key of a record"),
+        (
+            ["pretrain=record", "pretrain.record=a", "pretrain.lr=1e-3"],
+            "pretrain.lr=0.001: pretrain=record trains on no",
+        ),
+        (["pretrain=masked", "pretrain.record=a"], "pretrain.record=a: needs pretrain=record"),
         (["pretrain.name=masked"], "pretrain.name=masked: is set by lra-bench; write pretrain=masked"),
     ],
 )

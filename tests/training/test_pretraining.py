@@ -17,7 +17,7 @@ from lra_bench.contracts import NOT_SCORED, TaskSpec, UserError
 from lra_bench.data.batches import Rows, evaluation_batches
 from lra_bench.data.inputs import InputBatches, InputRows, hidden_positions
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.training.checkpoint import BEST, Checkpoints
+from lra_bench.training.checkpoint import BEST, NEXT, Checkpoints
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.loop import train
 from lra_bench.training.loss import objective
@@ -225,6 +225,49 @@ def test_loaded_weights_are_the_pretrained_ones_by_name_and_the_head_is_new(tmp_
         stored = load_file(checkpoints.of_pretraining().folder / BEST)
         for name in body:
             assert torch.equal(found[name], stored[f"network.{name.replace('embedding.', 'embedding.shown.')}"])
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """Keep the weights of a network as those of the record ``toy/seed0``, and return the network."""
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path))
+    source = network()
+    folder = tmp_path / "checkpoints" / "toy" / "seed0"
+    Checkpoints(folder, 0).keep_best(source)
+    (folder / NEXT).rename(folder / BEST)
+    return source
+
+
+def from_record(key: str = "toy/seed0") -> CellConfig:
+    return config(PretrainOptions("record", record=key))
+
+
+def test_weights_of_another_record_are_loaded_by_name_without_its_head(kept, tmp_path):
+    other = task(classes=5, length=12)
+    target = network(other, weights=1)
+    before = {name: value.clone() for name, value in target.state_dict().items()}
+    load_pretrained(target, other, from_record(), Checkpoints(tmp_path / "own", 0))
+    found, source = target.state_dict(), kept.state_dict()
+    assert list(found) == list(before)
+    for name, value in found.items():
+        expected = before[name] if name.startswith("head.") else source[name]
+        assert torch.equal(value, expected) and value.shape == before[name].shape
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "message"),
+    [
+        ("toy/seed1", {}, "does not exist"),
+        ("../toy/seed0", {}, "does not exist"),
+        ("toy/seed0", {"depth": 3}, "are those of another network"),
+        ("toy/seed0", {"depth": 1}, "are those of another network"),
+        ("toy/seed0", {"width": 8}, "are those of another network"),
+    ],
+)
+def test_weights_of_another_network_are_refused(kept, tmp_path, key, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        load_pretrained(network(**options), TOKENS, from_record(key), Checkpoints(tmp_path / "own", 0))
+    assert f"pretrain.record={key}" in str(error.value) and "\n" not in str(error.value)
 
 
 def facts_of(parts, settings, spec):
