@@ -21,11 +21,15 @@ PROTOCOL_SECTIONS = ("task", "backbone", "train", "search", "pretrain")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
 
 TABLE_KEYS = ("path", "name", "config", "revision", "text", "label", "values", "delimiter", "splits")
-FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position", *(f"task.{name}" for name in TABLE_KEYS))
+FREE_KEYS = (
+    *("task.source", "task.allow_partial", "backbone.position", "pretrain.record"),
+    *(f"task.{name}" for name in TABLE_KEYS),
+)
 """Options in ``PROTOCOL_SECTIONS`` that may be changed without modifying the protocol.
 
 Missing data changes the fingerprint of the task, which already separates the rankings. Those of ``TABLE_KEYS`` choose
-the table of ``task=csv`` and ``task=hub``, of which the version of the task is a digest.
+the table of ``task=csv`` and ``task=hub``, of which the version of the task is a digest. ``pretrain.record`` belongs
+to the choice ``pretrain=record``, which separates the rankings.
 """
 
 PRETRAIN = "pretrain"

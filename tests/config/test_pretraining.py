@@ -37,6 +37,7 @@ def test_the_causal_objective_makes_the_network_causal():
 def test_the_name_of_the_variant_ends_in_the_objective():
     assert composed("pretrain=masked").differences == {"pretrain": "masked"}
     assert composed("pretrain=masked").modified == ()
+    assert composed("pretrain=record", "pretrain.record=a/b").modified == ()
     assert composed("pretrain=masked", "pretrain.steps=7").modified == ("pretrain.steps",)
 
 
