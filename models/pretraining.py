@@ -50,8 +50,8 @@ class SelfPretraining(nn.Module):
 
     The head of the task is not a part of this module while it exists, and is as it was after ``remove``.
 
-    Deviation from the authors' code: grey values of Pathfinder are values with an absolute error, as those of Image,
-    and not 256 classes.
+    Deviation from the authors' code: pixels are classes if the task inputs them as tokens, and values otherwise. Those of
+    Pathfinder are always classes there, and those of Image values.
 
     Args:
         network: The network.
