@@ -50,8 +50,8 @@ class SelfPretraining(nn.Module):
 
     The head of the task is not a part of this module while it exists, and is as it was after ``remove``.
 
-    Deviation from the authors' code: pixels are classes if the task inputs them as tokens, and values otherwise. Those of
-    Pathfinder are always classes there, and those of Image values.
+    Deviation from the authors' code: pixels are classes if the task inputs them as tokens, and values otherwise. There,
+    those of Pathfinder are always classes, and those of Image values.
 
     Args:
         network: The network.
