@@ -58,6 +58,16 @@ def verdict(row: Row, context: Context) -> Cell:
     return word(f"{difference(row['difference'], context.metric)}, {text}" if claimed else text)
 
 
+def gain(row: Row, context: Context) -> Cell:
+    """Return the difference from the same system without pretraining, with its interval; empty for other rows."""
+    if not row["pretraining"] or row["difference"] is None:
+        return Cell()
+    value, low, high = (difference(row[f"difference{end}"], context.metric) for end in ("", "_low", "_high"))
+    ends = "" if row["difference_low"] is None else f" [{low.partition(' ')[0]}, {high.partition(' ')[0]}]"
+    number, _, unit = value.partition(" ")
+    return Cell(f"{number}{ends}", row["difference"], unit=f" {unit}")
+
+
 def _score(row: Row, suffix: str, metric: str | None) -> Cell:
     """Return the cell of a score from the columns with ``suffix``."""
     value, low, high = (row[f"{name}{suffix}"] for name in ("score", "low", "high"))

@@ -90,7 +90,7 @@ def compare(
     return name_a, name_b, comparisons
 
 
-PRETRAINED_DIFFERENTLY = "the pretraining of A and B differs, so the variants differ in more than the model"
+PRETRAINED_DIFFERENTLY = "the pretraining of A and B differs"
 
 Where = tuple[Ranking, Key]
 

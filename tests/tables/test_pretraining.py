@@ -87,6 +87,16 @@ def test_the_difference_of_a_pretrained_system_is_its_gain_over_the_same_system(
     assert rows.loc["s4", "against"] == "transformer"
 
 
+def test_tables_show_the_gain_with_its_interval() -> None:
+    rows = leaderboard(board())
+    tables = {section.title: section.table for section in LAYOUTS["long"].sections(rows)}
+    (shown,) = [table.set_index("variant")["gain"] for title, table in tables.items() if "(masked)" in title]
+    gain = rows.set_index("variant").loc["s4 · masked"]
+    ends = f"{100 * gain['difference_low']:+.1f}, {100 * gain['difference_high']:+.1f}"
+    assert shown["s4 · masked"] == f"{100 * gain['difference']:+.1f} [{ends}] points" and shown["lstm · masked"] == ""
+    assert all("gain" not in table for title, table in tables.items() if "after pretraining" not in title)
+
+
 def test_costs_of_the_pretraining_have_columns() -> None:
     rows = leaderboard(board()).set_index("variant")
     row = rows.loc["transformer · masked"]
