@@ -69,6 +69,7 @@ class SequenceModel(nn.Module):
     ) -> None:
         super().__init__()
         pooling, width, depth = options.pooling, options.width, options.depth
+        self.width = width
         if options.norm == "batch" and spec.direction == "causal":
             raise UserError(
                 "backbone.norm=batch: statistics over a batch leak later tokens to earlier ones, which the causal task "
@@ -171,6 +172,11 @@ class SequenceModel(nn.Module):
         x, context, memory = self._run(batch, memory)
         return Output(self.head(self._pooled(x, context)), context.losses, memory, context.statistics)
 
+    def states(self, batch: Batch) -> Output:
+        """Return the output for a batch with the hidden states of its tokens, see ``hidden``, in place of logits."""
+        x, context, _ = self._run(batch, None)
+        return Output(x[:, context.prefix :], context.losses, None, context.statistics)
+
     def _pooled(self, x: Tensor, context: Context) -> Tensor:
         """Return the inputs of the head for normalised hidden states x (B, P + N, E)."""
         if self.spec.decodes_state:
@@ -183,8 +189,13 @@ class SequenceModel(nn.Module):
 
         (B, N, E), or (2B, N, E) for pairs of documents, with the two documents of a pair adjacent.
         """
-        x, context, _ = self._run(batch, None)
-        return x[:, context.prefix :]
+        return self.states(batch).logits
+
+    def refuses_pretraining(self) -> str | None:
+        """Return why the hidden states of this network cannot be trained to restore inputs, None if they can."""
+        if self.controller is not None:
+            return f"{type(self.controller).__name__} gives tokens different depths"
+        return "backbone.funnel shortens the sequence" if self.funnel is not None else None
 
     def refuses_steps(self) -> str | None:
         """Return why ``read`` does not support this network, None if it does."""

@@ -17,7 +17,7 @@ class CheckpointFolder:
     """A cell's checkpoint folder, with the sizes of its files in bytes.
 
     ``best_bytes`` is the size of the best weights. ``other_bytes`` is the size of all other files: checkpoints for
-    resuming, and temporary files that a killed process left.
+    resuming, those of a pretraining, and temporary files that a killed process left.
     """
 
     folder: Path
@@ -57,7 +57,7 @@ def remove(each: CheckpointFolder, keep_best: bool) -> bool:
         return False
     try:
         for path in _files(each.folder) if keep_best else ():
-            if path.name != BEST:
+            if path != each.folder / BEST:
                 path.unlink(missing_ok=True)
         if not keep_best:
             shutil.rmtree(each.folder, ignore_errors=True)

@@ -15,6 +15,7 @@ from lra_bench.checks.battery import check_before_training
 from lra_bench.checks.subject import is_users, located
 from lra_bench.config.measurements import measurements
 from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.pretraining import check_options, has_objective, pretrains
 from lra_bench.config.search import is_trial, reference_lr
 from lra_bench.contracts import Prepared, TaskSpec
 from lra_bench.data.batches import Rows
@@ -41,6 +42,7 @@ from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, selected_value, train
 from lra_bench.training.optimizer import hinted_rates
+from lra_bench.training.pretraining import constant_floor, input_rows, load_pretrained, pretrain, section
 from lra_bench.training.torchrun import train_in_group
 
 if TYPE_CHECKING:
@@ -111,6 +113,10 @@ class Stages:
         task, rows = self._prepare()
         model = self._build(task)
         self.tracker.start(self.record.config, self.record.key, self.results)
+        if has_objective(self.config):
+            self._pretrain(model, rows, task)
+        if pretrains(self.config) and self.group.strategy == "none":  # otherwise the ranks load the weights
+            load_pretrained(model, task.spec, self.config, self.checkpoints)
         fit = self._train(model, rows, task)
         if is_trial(self.config):
             return
@@ -178,6 +184,22 @@ class Stages:
             hints = hinted_rates(model, train.lr, train.state_lr, reference_lr(self.config))
             self.record.search = {**self.record.search, "hints": hints}
         return model
+
+    def _pretrain(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> None:
+        """Pretrain the network, whose selected weights are then in the checkpoints."""
+        self.stage = f"pretraining ({self.config.pretrain.name})"
+        check_options(self.config, task.spec)
+        inputs = input_rows(rows, self.config, task.spec)
+        floor = constant_floor(inputs["validation"], self.config.measure.evaluation_batch_size)
+        restore_collections()
+        if self.group.strategy != "none":
+            fit, _ = train_in_group(
+                self.config, self.group, self.checkpoints, lambda step, values: None, pretraining=True
+            )
+        else:
+            self.hardware.place(model)
+            fit = pretrain(model, rows, task.spec, self.config, self.hardware, self.checkpoints)
+        self.record.add_section("pretraining", section(fit, self.config, task.spec, len(inputs["train"]), floor))
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
         self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config.train.batch_size}"

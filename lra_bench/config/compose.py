@@ -12,20 +12,28 @@ from .groups import PACKAGE
 from .hybrid import hybrid_mixer
 from .layers import Loader
 from .loading import EMPTY, register_folders
+from .pretraining import NONE
 from .schema import CellConfig, added_keys, own_options
 from .serialization import from_dict
 from .validation import check_model_file, check_override
 
-PROTOCOL_SECTIONS = ("task", "backbone", "train", "search")
+PROTOCOL_SECTIONS = ("task", "backbone", "train", "search", "pretrain")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
 
 TABLE_KEYS = ("path", "name", "config", "revision", "text", "label", "values", "delimiter", "splits")
-FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position", *(f"task.{name}" for name in TABLE_KEYS))
+FREE_KEYS = (
+    *("task.source", "task.allow_partial", "backbone.position", "pretrain.record"),
+    *(f"task.{name}" for name in TABLE_KEYS),
+)
 """Options in ``PROTOCOL_SECTIONS`` that may be changed without modifying the protocol.
 
 Missing data changes the fingerprint of the task, which already separates the rankings. Those of ``TABLE_KEYS`` choose
-the table of ``task=csv`` and ``task=hub``, of which the version of the task is a digest.
+the table of ``task=csv`` and ``task=hub``, of which the version of the task is a digest. ``pretrain.record`` belongs
+to the choice ``pretrain=record``, which separates the rankings.
 """
+
+PRETRAIN = "pretrain"
+"""Group of the objective of pretraining, which is part of the name of a variant."""
 
 VARIANT_SECTIONS = ("model", "position")
 VARIANT_KEYS = ("backbone.causal", "backbone._target_", *added_keys())
@@ -41,7 +49,7 @@ class Composed:
         choices: Name of the chosen option file of each group.
         overrides: The overrides of the user.
         differences: Options of model and position, and those in ``VARIANT_KEYS``, that differ from the chosen files,
-            with their values.
+            with their values, and the objective of pretraining.
         modified: Names of the options of the protocol that differ from the chosen files.
         missing: Why the protocol has no values for this task and model, empty if it has.
     """
@@ -96,6 +104,8 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
         for key, value in changed.items()
         if key.partition(".")[0] in VARIANT_SECTIONS or key in VARIANT_KEYS or ".".join(key.split(".")[:2]) in own
     }
+    if loaded.choices[PRETRAIN] != NONE:
+        differences[PRETRAIN] = loaded.choices[PRETRAIN]
     kept = {*FREE_KEYS, *differences}
     return Composed(
         config=cell_config,

@@ -9,11 +9,11 @@ from operator import attrgetter
 from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
-GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "search")
+GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "search", "pretrain")
 FOLDER = "folder"
 """Scheme of the Hydra search path of ``--config-dir`` (``loading.register_folders``)."""
 
-UNCOUNTABLE = ("hardware", "search")
+UNCOUNTABLE = ("hardware", "search", "pretrain")
 """Groups whose name has no plural form in commands."""
 
 

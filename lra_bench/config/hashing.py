@@ -11,6 +11,7 @@ from typing import Any
 
 from .effective import effective
 from .optimization import TRAINING_REVISION
+from .pretraining import pretrains
 from .schema import ADDED, Backbone, CellConfig
 from .search import hashed, searches
 from .serialization import as_dict
@@ -72,7 +73,7 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     ``fingerprint``, the fingerprint of the task's data. If weight decay applies to a part of the parameters, it also
     covers the names of parameters to which these classes do not apply it. Seed, labels, paths, tracker, launcher and
     hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the
-    learning rate. Raises ``UserError`` if a class cannot be imported.
+    learning rate, and with pretraining its options. Raises ``UserError`` if a class cannot be imported.
     """
     return digest(covered(config), fingerprint)
 
@@ -98,6 +99,8 @@ def covered(config: CellConfig) -> dict[str, Any]:
     for option, selecting in BY_ROLE.items() if decays else ():
         if any(found["backbone"].get(option, {}).get(each) is not None for each in selecting):
             found["backbone"][option]["_by_role_"] = True
+    if pretrains(config):
+        found["pretrain"] = effective(values["pretrain"], "pretrain", decays)
     if searches(config):
         found["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
     if (search := hashed(config)) is not None:

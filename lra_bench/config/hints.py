@@ -77,6 +77,7 @@ def suggest_options(key: str, value: str, known: Iterable[str]) -> str:
     same = [option for option in known if _plain(option) == _plain(key)]
     last = _plain(key.rpartition(".")[2])
     same = same or sorted(option for option in known if "." in option and _plain(option.rpartition(".")[2]) == last)
+    same = [option for option in same if not option.startswith("pretrain.")] or same  # those of training are set more
     if len(same) == 1 and value:
         return f"{same[0]}={value}"
     if not same and (found := SYNONYMS.get(last) or SYNONYMS.get(last.removesuffix("s"))):

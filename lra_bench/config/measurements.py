@@ -22,6 +22,7 @@ FOLDER = "measurement"
 OURS = (
     "lra_bench.measurements.slices.Slices",
     "lra_bench.measurements.minimal_pairs.MinimalPairs",
+    "lra_bench.measurements.pretraining.PretrainingRun",
     "lra_bench.measurements.training.TrainingRun",
     "lra_bench.measurements.rate_search.Search",
     "lra_bench.measurements.parameters.ParameterCounts",

@@ -12,6 +12,7 @@ from lra_bench.contracts import Launcher, Task, TaskSpec, UserError
 from lra_bench.runtime.hardware import first_line
 
 from .effective import check_manifest
+from .pretraining import MASKED
 from .schema import CellConfig, own_options
 from .serialization import measured
 from .validation import check_value, refuses_network
@@ -69,6 +70,17 @@ def build_model(config: CellConfig, spec: TaskSpec, initial_seed: int | None = N
     )
 
 
+def build_pretraining(config: CellConfig, network: nn.Module, spec: TaskSpec) -> Any:
+    """Build the network with the head of pretraining around a network, until ``remove`` is called.
+
+    Raises ``UserError`` if the network does not support it.
+    """
+    from torch import nn
+
+    node, masked = {"_target_": config.pretrain._target_}, config.pretrain.name == MASKED
+    return build(node, nn.Module, "pretrain", network=network, spec=spec, masked=masked)
+
+
 def _backbone(config: CellConfig, spec: TaskSpec) -> nn.Module:
     from torch import nn
 
@@ -94,6 +106,18 @@ def _restore(model: nn.Module, key: str, option: str) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_model
 
+    path = kept_weights(key, option)
+    try:
+        load_model(model, str(path))
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise UserError(f"{option}={key}: its weights are those of another network ({first_line(error)})") from error
+
+
+def kept_weights(key: str, option: str) -> Path:
+    """Return the file of the tested weights of another run, see ``_restore``.
+
+    Raises ``UserError`` if the weights are not in the cache.
+    """
     from lra_bench.data.cache import Cache
 
     path = Cache().root / "checkpoints" / key / "best.safetensors"
@@ -102,7 +126,4 @@ def _restore(model: nn.Module, key: str, option: str) -> None:
             f"{option}={key}: {path} does not exist; give the path of a record between runs/ and .json, and run its "
             "cell with this cache"
         )
-    try:
-        load_model(model, str(path))
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise UserError(f"{option}={key}: its weights are those of another network ({first_line(error)})") from error
+    return path

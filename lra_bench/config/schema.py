@@ -41,6 +41,7 @@ BATCH = Rule(
     lambda value: value in (None, "largest") or (type(value) is int and value >= 1),
     object,
 )
+PROBABILITY = Rule("must be above 0 and below 1", lambda value: 0 < value < 1)
 FACTOR = Rule("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
 
 
@@ -268,6 +269,34 @@ class SearchOptions:
 
 
 @dataclass
+class PretrainOptions:
+    """Options of self-pretraining: a network learns to restore its inputs before it is trained on the targets.
+
+    Attributes:
+        name: ``none``; ``masked``: hidden inputs are restored; ``causal``: the next input is predicted; ``record``: the
+            weights of another cell are loaded instead.
+        steps: Number of optimizer steps; null for those of training.
+        probability: Probability with which a position is hidden; null for 0.15 of tokens and 0.5 of values.
+        span: Length of hidden spans in positions, which do not overlap; with 1 each position is hidden independently.
+        lr: Maximum learning rate; null for that of training.
+        rows: Number of examples of the training split that are used, from its start; null for all.
+        select: Weights with which training begins: ``best``, those of the lowest validation loss, or ``last``.
+        record: Key of a record, the path of its file between ``runs/`` and ``.json``, for ``pretrain=record``.
+        _target_: Class of the network with the head of this objective.
+    """
+
+    name: str = option("none", one_of(("none", "masked", "causal", "record"), "choose"))
+    steps: int | None = option(None, AT_LEAST_ONE)
+    probability: float | None = option(None, PROBABILITY)
+    span: int = option(1, AT_LEAST_ONE)
+    lr: float | None = option(None, POSITIVE)
+    rows: int | None = option(None, AT_LEAST_ONE)
+    select: str = option("best", choose(("best", "last")))
+    record: str | None = None
+    _target_: str | None = None
+
+
+@dataclass
 class TrackerOptions:
     """Options of the tracker that receives a copy of each run.
 
@@ -297,6 +326,7 @@ class CellConfig:
     model: dict[str, Any] = field(default_factory=dict)
     position: dict[str, Any] = field(default_factory=dict)
     backbone: Backbone = field(default_factory=Backbone)
+    pretrain: PretrainOptions = field(default_factory=PretrainOptions)
     train: Train = field(default_factory=Train)
     measure: Measure = field(default_factory=Measure)
     hardware: HardwareOptions = field(default_factory=HardwareOptions)

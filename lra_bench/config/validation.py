@@ -43,7 +43,7 @@ ESCAPED = r"\${"
 PATHS = ("task.source",)
 """Options whose values are paths, with any characters; they are no lists of values."""
 
-RESERVED = ("search.name", "search.protocol_lr")
+RESERVED = ("search.name", "search.protocol_lr", "pretrain.name")
 """Options that only lra-bench sets."""
 
 SCALARS = (bool, int, float, str)
@@ -206,7 +206,8 @@ def _check_search(config: CellConfig, overrides: Sequence[str], modified: Sequen
     given = {text.partition("=")[0].lstrip("+"): text.lstrip("+") for text in overrides}
     for option in RESERVED:
         if option in given:
-            raise UserError(f"{given[option]}: is set by lra-bench; write search=lr or search=none")
+            choices = "pretrain=masked or pretrain=none" if option == "pretrain.name" else "search=lr or search=none"
+            raise UserError(f"{given[option]}: is set by lra-bench; write {choices}")
     if not searches(config):
         return
     if "train.lr" in given or "train.lr" in modified:

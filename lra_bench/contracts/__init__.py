@@ -27,6 +27,7 @@ from .model import DepthController as DepthController
 from .model import Finished as Finished
 from .model import Output as Output
 from .model import Prepared as Prepared
+from .model import Pretrainable as Pretrainable
 from .model import Readable as Readable
 from .model import Remembering as Remembering
 from .model import Stepped as Stepped

@@ -125,6 +125,29 @@ class Finished(Protocol):
 
 
 @runtime_checkable
+class Pretrainable(Protocol):
+    """A network whose hidden states can be trained to restore its inputs (``pretrain``).
+
+    Attributes:
+        embedding: Embedding of the inputs of a batch. It is replaced during pretraining.
+        head: Output head of the task. It is not used by ``states``.
+        causal: Whether no hidden state depends on later inputs.
+        width: Number of features E of hidden states.
+    """
+
+    embedding: Any
+    head: Any
+    causal: bool
+    width: int
+
+    def states(self, batch: Batch) -> Output:
+        """Return the hidden states of all tokens (B, N, E) in place of logits; each example is one sequence."""
+
+    def refuses_pretraining(self) -> str | None:
+        """Return why this network has no such states, or None if it has."""
+
+
+@runtime_checkable
 class Readable(Protocol):
     """A model that can read a sequence in parts, passing on a memory, for the measurement of its inference state."""
 

@@ -29,7 +29,7 @@ class Rows:
 
     def __init__(self, dataset: datasets.Dataset, spec: TaskSpec) -> None:
         self.spec = spec
-        self._inputs = ListColumn(
+        self.inputs = ListColumn(
             dataset, "values" if spec.vocabulary_size is None else "tokens", documents=spec.kind == "matching"
         )
         self._targets: ListColumn | NDArray[Any] | None = None
@@ -39,12 +39,12 @@ class Rows:
             raise ValueError(f"task {spec.name}: every token is scored, so target must contain a list per row")
 
     def __len__(self) -> int:
-        return len(self._inputs)
+        return len(self.inputs)
 
     @property
     def lengths(self) -> Integers:
         """Number of tokens of each example, (R,) or (R, 2)."""
-        return self._inputs.lengths
+        return self.inputs.lengths
 
     @property
     def row_lengths(self) -> Integers:
@@ -53,7 +53,7 @@ class Rows:
 
     def row(self, index: int) -> NDArray[Any]:
         """Return an example of one document as a view, (N,) or (N, C)."""
-        return self._inputs.row(index)
+        return self.inputs.row(index)
 
     def batch(self, indices: ArrayLike, pad_to: int | None = None, multiple: int = 64) -> Batch:
         """Return examples as a padded batch.
@@ -76,9 +76,9 @@ class Rows:
         targets = torch.from_numpy(self._targets_of(rows, width))
         places = {"row": torch.from_numpy(rows), "start": torch.zeros(len(rows), dtype=torch.int64)}
         if self.spec.vocabulary_size is not None:
-            tokens = torch.from_numpy(self._inputs.padded(rows, width, np.int64, 0))
+            tokens = torch.from_numpy(self.inputs.padded(rows, width, np.int64, 0))
             return Batch(lengths, targets, tokens=tokens, extra=places)
-        values = self._inputs.padded(rows, width, np.float32, 0.0)
+        values = self.inputs.padded(rows, width, np.float32, 0.0)
         return Batch(lengths, targets, values=torch.from_numpy(values.reshape(len(rows), width, -1)), extra=places)
 
     def _width(self, longest: int, pad_to: int | None, multiple: int) -> int:
@@ -96,7 +96,7 @@ class Rows:
             return self._targets[rows].astype(np.int64)
         targets = np.full((len(rows), width), NOT_SCORED, dtype=np.int64)
         for place, index in zip(targets, rows.tolist(), strict=True):
-            following = self._inputs.row(index)[1:]
+            following = self.inputs.row(index)[1:]
             place[: len(following)] = following
         return targets
 

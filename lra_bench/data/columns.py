@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,6 +61,13 @@ class ListColumn:
         index_in_column = index if document is None else (index, document)
         start = int(self.starts[index_in_column])
         return self.values[int(self.chunk_of[index])][start : start + int(self.lengths[index_in_column])]
+
+    def by_document(self, count: int | None = None) -> ListColumn:
+        """Return the first ``count`` rows, by default all, as a column in which each document is a row of its own."""
+        found = copy(self)
+        found.starts, found.lengths = self.starts[:count].reshape(-1), self.lengths[:count].reshape(-1)
+        found.chunk_of = np.repeat(self.chunk_of[:count], self.starts[0].size if len(self) else 1)
+        return found
 
     def padded(self, indices: Integers, width: int, dtype: Any, fill: float) -> NDArray[Any]:
         """Return rows as one array, padded on the right.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config.objects import build_launcher
+from lra_bench.config.pretraining import pretraining_steps
 from lra_bench.config.search import TRIAL, is_trial
 from lra_bench.contracts import UserError
 from lra_bench.records import store
@@ -119,7 +120,7 @@ def training_seconds_on_gpu(cell: Cell) -> float | None:
     if options.precision not in ("auto", "bf16") or options.strategy != "none":
         return None
     seconds = _step_seconds().get((cell.key.task, cell.key.model, cell.key.unsearched_protocol))
-    return None if seconds is None else seconds * cell.config.train.steps
+    return None if seconds is None else seconds * (cell.config.train.steps + pretraining_steps(cell.config))
 
 
 @functools.cache
@@ -183,14 +184,19 @@ def _settings(key: CellKey) -> tuple[str, str, str]:
 
 
 def _scaled(record: Record, cell: Cell) -> float:
-    """Return the duration of a record in seconds, its training time scaled to the steps and batch size of a cell."""
+    """Return the duration of a record in seconds, its training time scaled to the steps and batch size of a cell.
+
+    The steps of pretraining are added to those of training, whose time per step is assumed.
+    """
     assert record.wall_seconds is not None
     training = (record.training or {}).get("train_seconds") or 0.0
     before, now = record.config.get("train", {}), cell.config.train
     done = (record.training or {}).get("steps") or before.get("steps", 0)  # training may have been stopped early
     rows = done * before.get("batch_size", 0)
-    ratio = now.steps * now.batch_size / rows if rows > 0 else 1.0
-    rest = max(0.0, record.wall_seconds - training)
+    steps = now.steps + pretraining_steps(cell.config)
+    ratio = steps * now.batch_size / rows if rows > 0 else 1.0
+    pretraining = (record.section("pretraining") or {}).get("seconds") or 0.0
+    rest = max(0.0, record.wall_seconds - training - pretraining)
     if is_trial(cell.config) and not _is_trial(record):
         rest = (record.training or {}).get("evaluation_seconds") or 0.0
     return rest + training * ratio

@@ -14,6 +14,7 @@ from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_launcher, build_task
+from lra_bench.config.pretraining import check_options, has_objective
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.search import protocol_label
 from lra_bench.config.serialization import measured
@@ -92,7 +93,7 @@ def _check_measured_once(first: Cell, second: Cell) -> None:
         )
 
 
-CHECKED = ("model.", "position=", "position.", "backbone.")
+CHECKED = ("model.", "position=", "position.", "backbone.", "pretrain=", "pretrain.")
 """Beginnings of the overrides with which a class may refuse an option."""
 
 
@@ -123,13 +124,20 @@ class PlanCache:
         return self._tasks[name]
 
     def refusal(self, composed: configuration.Composed) -> str:
-        """Return why a class refuses an option of model, position or backbone that the user set; empty if none does.
+        """Return why an option of model, position, backbone or pretraining is refused; empty if none is.
 
         The model is built without memory for its parameters. Errors other than ``UserError`` are left to the cell.
         """
         changed = any(text.lstrip("+").startswith(CHECKED) for text in composed.overrides)
         config = composed.config
-        name = json.dumps([config.model, config.position, asdict(config.backbone)], sort_keys=True)
+        parts = [
+            config.model,
+            config.position,
+            asdict(config.backbone),
+            asdict(config.pretrain),
+            self.spec(config).name,
+        ]
+        name = json.dumps(parts, sort_keys=True)
         if not changed:
             return ""
         if name not in self._refusals:
@@ -147,11 +155,14 @@ class PlanCache:
 def _refusal(config: CellConfig, spec: TaskSpec) -> str:
     import torch
 
-    from lra_bench.config.objects import build_model
+    from lra_bench.config.objects import build_model, build_pretraining
 
     try:
+        check_options(config, spec)
         with torch.device("meta"):
-            build_model(config, spec)
+            network = build_model(config, spec)
+            if has_objective(config):
+                build_pretraining(config, network, spec)
     except UserError as error:
         return str(error)
     except Exception:  # also of constructors that need actual numbers; the process of the cell reports the others

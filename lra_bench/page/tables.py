@@ -17,6 +17,7 @@ from lra_bench.tables.column_cells import score_of_seeds, status
 from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
 from lra_bench.tables.naming import earlier_protocols
 from lra_bench.tables.overview import task_columns, task_labels
+from lra_bench.tables.runs import PRETRAINED
 from lra_bench.tables.sections import (
     comparison_remark,
     floor_remark,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 BODIES: Mapping[Any, str] = {
     "ranked": "",
+    **{objective: f"After pretraining ({objective}): ranked separately" for objective in PRETRAINED},
     "floor": "Floors (baselines without a model)",
     "edge": "Searched learning rate at an end of the grid: not ranked",
     "modified": "Protocol modified: ranked separately",

@@ -55,6 +55,9 @@ RETRIED = ("failed", "timeout", "out_of_memory")
 """Statuses of cells that are run again on request, because another run may end differently."""
 
 
+PRETRAIN = "pretrain"
+"""Name among the differences of a variant of the objective of its pretraining, which is the end of its name."""
+
 EDITED = "edited"
 """Name among the differences of a variant whose classes of lra-bench were edited."""
 
@@ -261,7 +264,7 @@ class Record:
 
 
 def variant_name(model: str, differences: Mapping[str, Any], position: str | None) -> str:
-    """Return the name of a variant: ``performer · features=64 · rope``, ``performer · edited``.
+    """Return the name of a variant: ``performer · features=64 · rope``, ``performer · edited``, ``s4 · masked``.
 
     Args:
         model: Name of the model.
@@ -280,8 +283,9 @@ def variant_name(model: str, differences: Mapping[str, Any], position: str | Non
     parts = [
         EDITED if option == EDITED else f"{last if short.count(last) == 1 else option}={short_value(value)}"
         for (option, value), last in zip(differences.items(), short, strict=True)
+        if option != PRETRAIN
     ]
-    return " · ".join([model, *parts, *filter(None, [position])])
+    return " · ".join([model, *parts, *filter(None, [position, differences.get(PRETRAIN)])])
 
 
 def short_value(value: Any) -> str:

@@ -133,6 +133,7 @@ class Config(TypedDict, total=False):
     position: dict[str, Any]
     backbone: dict[str, Any]
     train: Train
+    pretrain: dict[str, Any]
     measure: dict[str, Any]
     hardware: dict[str, Any]
     launcher: dict[str, Any]

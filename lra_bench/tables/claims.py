@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, LEVEL, MIN_SEEDS
 from lra_bench.statistics.ties import holm, tie_groups
 
 from .pair_tests import A, Comparison, Entry, compare_pair, uncorrected_p, with_verdict
-from .runs import missing_data, section_of
+from .runs import PRETRAINED, missing_data, section_of
 
 REFERENCE = "transformer"
 """Name of the variant that others are compared with by default."""
@@ -24,7 +25,7 @@ MOST_COMPARED = 40
 """Largest number of variants of which all pairs are compared."""
 
 Place = tuple[str, str | None, str, str, str]
-"""Task, version of the task, protocol, what the data lacks, and the modified options of the protocol."""
+"""Task, version of the task, protocol, what the data lacks, and objective of pretraining with the modified options."""
 
 Key = tuple[str, str, str]
 
@@ -129,15 +130,19 @@ def key_of(record: Record) -> Key:
 def place_of(record: Record) -> Place:
     """Return the ranking that a record belongs to."""
     version = record.data["version"] if record.data else None
-    return (
-        record.key.task, version, record.key.protocol, missing_data(record), ", ".join(record.protocol_modified),
-    )  # fmt: skip
+    rules = _rules(objective_of(record.config), ", ".join(record.protocol_modified))
+    return record.key.task, version, record.key.protocol, missing_data(record), rules
 
 
 def place_name(row: Mapping[Any, Any]) -> Place:
-    """Return the ranking that a row of the long table belongs to."""
+    """Return the ranking that a row of the long table, or of the data of a figure, belongs to."""
+    objective = row.get("pretraining") or (row["section"] if row["section"] in PRETRAINED else "")
     version = row["task_version"] if isinstance(row["task_version"], str) else None
-    return row["task"], version, row["protocol"], row["data_lacks"], row["modified"]
+    return row["task"], version, row["protocol"], row["data_lacks"], _rules(objective, row["modified"])
+
+
+def _rules(objective: str, modified: str) -> str:
+    return ", ".join(filter(None, (objective, modified)))
 
 
 def rankings(records: Iterable[Record]) -> dict[Place, Ranking]:

@@ -77,6 +77,15 @@ def verdict(row: Row, context: Context) -> Cell:
     return word(f"{difference(row['difference'], context.metric, context.units)}, {text}" if claimed else text)
 
 
+def gain(row: Row, context: Context) -> Cell:
+    """Return the difference from the same system without pretraining, with its interval; empty for other rows."""
+    if not row["pretraining"] or row["difference"] is None:
+        return Cell()
+    value, low, high = (difference(row[f"difference{end}"], context.metric, False) for end in ("", "_low", "_high"))
+    unit = difference(row["difference"], context.metric).removeprefix(value)
+    return Cell(f"{value}{f' [{low}, {high}]' if low else ''}", row["difference"], unit=unit)
+
+
 def axis(row: Row, context: Context) -> Cell:
     """Return the interval on the axis of the table, within margins of the width of a score's mark."""
     if row["score"] is None:

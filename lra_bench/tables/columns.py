@@ -44,8 +44,8 @@ LONG = (
     ),
     Column(
         name="section",
-        help="ranked; modified if the user changed an option of the protocol; edge if the searched learning rate is at "
-        "an end of the grid",
+        help="ranked; masked, causal or record for a pretrained system (pretrain); modified if the user changed "
+        "an option of the protocol; edge if the searched learning rate is at an end of the grid",
         run=lambda run: section_of(run.record),
     ),
     Column(
@@ -120,8 +120,18 @@ LONG = (
         {
             "best": "whether the row is the best of its ranking or not shown to be worse: only rows with 3 or more "
             "seeds that clear the floor; tables show it in bold",
-            "against": "variant that the row is compared with: the reference row of the ranking",
-            "difference": "score minus that of the reference row, over the seeds that both have",
+            "against": "variant that the row is compared with: the reference row of the ranking; `no pretraining` if a "
+            "pretrained system is compared with the same system without it",
+        },
+    ),
+    Column(
+        name="difference",
+        help="score minus that of the reference row, over the seeds that both have; tables show it for pretrained "
+        "systems, whose reference row is the same system without pretraining, with its 95 % confidence interval",
+        display=Display("gain", cell=cells.gain, scale=True),
+    ),
+    *columns(
+        {
             "difference_low": "lower end of the 95 % confidence interval of the difference",
             "difference_high": "upper end of the 95 % confidence interval of the difference",
         }
@@ -422,7 +432,7 @@ RUNS = (
 """Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
-    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>",
+    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "difference", "score_<ratio>",
     "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half",
     "parameters_body_active", "comparable", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
@@ -431,13 +441,13 @@ LONG_TEXT = (
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
 LONG_TERMINAL = (
-    "rank", "variant", "score", "statuses", "verdict", "floor", "score_<ratio>", "modified", "searched_lr",
-    "takeoff_steps", "parameters_body_active", "training_tokens_per_second",
+    "rank", "variant", "score", "statuses", "verdict", "difference", "floor", "score_<ratio>", "modified",
+    "searched_lr", "takeoff_steps", "parameters_body_active", "training_tokens_per_second",
 )  # fmt: skip
 """First columns of a terminal, most important ones first; those of ``LONG_TEXT`` follow. Some may not fit."""
 
 LONG_PAGE = (
-    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses",
+    "rank", "variant", "score", "score_axis", "floor", "verdict", "difference", "score_<ratio>", "statuses",
     "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half", "interval", "comparable",
     "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",

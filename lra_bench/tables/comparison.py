@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.progress import bar
 from lra_bench.records.names import find_paths
 from lra_bench.records.reference import load_records, reference_root
@@ -19,6 +20,7 @@ from .formatting import difference, p_value, score
 from .naming import Names, explain_hidden, find_variant, select
 from .pair_tests import EVERY_SEED, FLOOR_NOT_CLEARED, NOT_TESTED, TOO_FEW_SEEDS, A, B, Comparison, compare_pair
 
+PRETRAINED_DIFFERENTLY = "the pretraining of A and B differs"
 DIFFERENT_PROTOCOLS = "the protocol keys modified for A and B differ, so the variants differ in more than the model"
 
 
@@ -87,12 +89,7 @@ def compare(
     comparisons = []
     with bar(len(shared), "comparing", unit="tasks") as advance:
         for place in shared:
-            (ranking, key_a), (other, key_b) = places_a[place], places_b[place]
-            if ranking is other:
-                comparisons.append(ranking.compare(key_a, key_b))
-            else:
-                comparisons.append(compare_pair(ranking.place[:4], ranking.entries[key_a], other.entries[key_b]))
-                comparisons[-1].remarks.append(DIFFERENT_PROTOCOLS)
+            comparisons.append(_compare(places_a[place], places_b[place]))
             advance(1, str(place[0]))
     return name_a, name_b, comparisons
 
@@ -113,6 +110,16 @@ def _places(
                 f"add #{known[1][2]} or #{key[2]}"
             )
     return places
+
+
+def _compare(a: tuple[Ranking, Key], b: tuple[Ranking, Key]) -> Comparison:
+    (ranking, key_a), (other, key_b) = a, b
+    if ranking is other:
+        return ranking.compare(key_a, key_b)
+    found = compare_pair(ranking.place[:4], ranking.entries[key_a], other.entries[key_b])
+    objectives = [objective_of(side.entries[key].first.config) for side, key in (a, b)]
+    found.remarks.append(PRETRAINED_DIFFERENTLY if objectives[0] != objectives[1] else DIFFERENT_PROTOCOLS)
+    return found
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:

@@ -13,7 +13,7 @@ from lra_bench.config.task_groups import ALL, expand_tasks
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record, short_value, variant_name
 
-from .runs import missing_data, section_of
+from .runs import PRETRAINED, missing_data, section_of
 
 UNRANKED = ("smoke",)
 """Protocols whose scores are meaningless; tables and figures exclude them unless the user selects one by name."""
@@ -99,7 +99,7 @@ def explain_hidden(records: Iterable[Record], tasks: Names = None, protocol: str
 
 
 def current(records: Sequence[Record]) -> tuple[list[Record], str]:
-    """Return the ranked records of the newest version of each protocol, and a sentence on the rows of all others.
+    """Return the ranked and pretrained records of the newest version of each protocol, and a sentence on all others.
 
     If there are none, the result contains every record. The sentence is empty if no row is left out.
     """
@@ -108,7 +108,7 @@ def current(records: Sequence[Record]) -> tuple[list[Record], str]:
     hidden: dict[tuple[str, ...], str] = {}
     for record in records:
         section = "obsolete" if record.key.protocol in earlier else section_of(record)
-        if section == "ranked":
+        if section in ("ranked", *PRETRAINED):
             shown.append(record)
         else:
             hidden[_row_key(record)] = HIDDEN[section]

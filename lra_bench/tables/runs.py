@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, cast
 
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.measurements.slices import SlicePoint
 from lra_bench.records.curves import skill, zero_skill
 from lra_bench.records.points import ExtrapolationPoint
@@ -19,8 +20,12 @@ from .pairing import window_intervals
 
 MODES = ("train", "inference")
 
-SECTIONS: tuple[Literal["ranked", "edge", "modified"], ...] = ("ranked", "edge", "modified")
-"""Sections of rankings: unmodified protocol, searched rate at an end of the grid, protocol modified by the user."""
+PRETRAINED = ("masked", "causal", "record")
+"""Sections of pretrained systems, by ``pretrain.name``."""
+
+SECTIONS = ("ranked", *PRETRAINED, "edge", "modified")
+"""Sections of rankings: unmodified protocol, the same of pretrained systems by objective, searched rate at an end of
+the grid, protocol modified by the user."""
 
 MOST_LOAD = 0.5
 """Largest load average of other programs next to which speeds are shown."""
@@ -162,13 +167,15 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
 
 
 def section_of(record: Record) -> str:
-    """Return the section of a record, one of ``SECTIONS``. Only rows of the section ``ranked`` have ranks and claims.
+    """Return the section of a record, one of ``SECTIONS``; rows of different sections are not ranked together.
 
-    A modified protocol takes precedence over a searched rate at an end of the grid.
+    A modified protocol takes precedence over a searched rate at an end of the grid, and both over pretraining.
     """
     if record.protocol_modified:
         return "modified"
-    return "edge" if record.search is not None and record.search["edge"] else "ranked"
+    if record.search is not None and record.search["edge"]:
+        return "edge"
+    return objective_of(record.config) or "ranked"
 
 
 def missing_data(record: Record) -> str:

@@ -31,11 +31,13 @@ from .formatting import (
     without_empty,
 )
 from .overview import task_columns
+from .runs import PRETRAINED
 from .seeds import combine
 from .table import RANKED_TOGETHER
 
 SECTION_TITLES: Mapping[Any, str] = {
     "ranked": "",
+    **{objective: f" · after pretraining ({objective})" for objective in PRETRAINED},
     "edge": " · searched learning rate at an end of the grid, not ranked",
     "modified": " · protocol modified",
 }

@@ -39,7 +39,8 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
     mixed = len({bool(row["reference"]) for row in rows}) > 1
     rankings: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        rankings.setdefault((row["protocol"], row["task"], row["task_version"], row["data_lacks"]), []).append(row)
+        task = f"{row['task']} · {row['pretraining']}" if row["pretraining"] else row["task"]
+        rankings.setdefault((row["protocol"], task, row["task_version"], row["data_lacks"]), []).append(row)
     shown: dict[str, Sequence[Row]] = {}
     others: Counter[str] = Counter()
     for (name, task, *data), members in rankings.items():

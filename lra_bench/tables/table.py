@@ -13,10 +13,12 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 
 from . import columns as registry
-from .claims import REFERENCE, Place, Ranking, place_name, rankings
+from .claims import REFERENCE, Key, Place, Ranking, place_name, rankings
 from .column import find_column, in_order, values
 from .formatting import BITS, rows_of
+from .gains import FROM_SCRATCH, gains
 from .naming import find_variant, unique_names
+from .pair_tests import Comparison
 from .runs import SECTIONS, runs_of
 from .seeds import over_seeds
 
@@ -33,7 +35,8 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
 
     ``columns.LONG`` describes the columns. Rows are sorted by score within task, task version, protocol, missing data
     and section; those with fewer than ``MIN_SEEDS`` seeds, of the section ``edge`` and of tasks that are
-    ``not_learned`` have no rank.
+    ``not_learned`` have no rank. Pretrained systems form a section by their objective, and are compared with the same
+    ones without pretraining.
 
     Args:
         records: The records.
@@ -103,30 +106,49 @@ def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: 
     """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
     if rows.empty:
         return rows
-    claims = []
+    claims: list[dict[str, Any]] = []
+    compared: dict[Place, Mapping[Key, Comparison]] = {}
     with bar(len(rows), "comparing variants", unit="rows") as advance:
         for row in rows_of(rows):
-            claims.append(_claims(row, found.get(place_name(row)), reference))
+            claims.append(_claims(row, found, reference, compared))
             advance(1, row["task"])
     added = pd.DataFrame(claims, rows.index)
     return with_types(pd.concat([rows.drop(columns="best"), added], axis=1), registry.long())
 
 
-def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
-    """Return the columns of the comparison of one row with the reference row, and whether it is the best."""
-    key = (row["model"], row["reference"], row["hash"])
+def _claims(
+    row: Mapping[Any, Any],
+    rankings: Mapping[Place, Ranking],
+    reference: str,
+    compared: dict[Place, Mapping[Key, Comparison]],
+) -> dict[str, Any]:
+    """Return the columns of the comparison of one row with the reference row, and whether it is the best.
+
+    A pretrained system is compared with the same one without pretraining; ``compared`` keeps these comparisons.
+    """
+    key, place = (row["model"], row["reference"], row["hash"]), place_name(row)
+    ranking = rankings.get(place)
     unknown = dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable"))
     claims: dict[str, Any] = {**unknown, "verdict": "", "best": False}
     if ranking is None or key not in ranking.entries:
         return claims
     claims["best"] = key in ranking.winners
+    if row["pretraining"]:
+        if place not in compared:
+            compared[place] = gains(rankings, place)
+        gain = compared[place].get(key)
+        return claims if gain is None else {**claims, "against": FROM_SCRATCH, **_comparison(gain)}
     if (base := ranking.reference(reference)) is None:
         return claims
     claims |= {"against": ranking.entries[base].name, "verdict": "reference"}
     if key == base:
         return claims
-    found = ranking.against(base)[key]
-    return claims | {
+    return {**claims, **_comparison(ranking.against(base)[key])}
+
+
+def _comparison(found: Comparison) -> dict[str, Any]:
+    """Return the columns of a comparison of a row (A)."""
+    return {
         "difference": found.difference,
         "difference_low": found.low,
         "difference_high": found.high,

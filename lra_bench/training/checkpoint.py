@@ -33,6 +33,9 @@ NEXT = "next.safetensors"
 DAMAGED = "damaged"
 """Folder of files from which a run could not be resumed, until the run is finished."""
 
+PRETRAINING = "pretraining"
+"""Folder of the checkpoints of the pretraining, until the run is finished."""
+
 ATTEMPT = "attempt"
 """File that contains the number of the attempt that wrote the folder."""
 
@@ -110,6 +113,10 @@ class Checkpoints:
     def due(self) -> bool:
         """Return whether ``every_seconds`` have passed since the last checkpoint."""
         return time.monotonic() - self._saved >= self.every_seconds
+
+    def of_pretraining(self) -> Checkpoints:
+        """Return the checkpoints of the pretraining of the same cell."""
+        return Checkpoints(self.folder / PRETRAINING, self.every_seconds, self.group, self.cell)
 
     def save(self, state: State, model: nn.Module, optimizer: Optimizer) -> None:
         """Write everything that a resumed run needs, and make pending best weights the best ones."""
@@ -260,6 +267,10 @@ class Checkpoints:
             ) from error
         return digest
 
+    def load_last(self, model: nn.Module) -> None:
+        """Load the weights of the last checkpoint, which must exist, into ``model``."""
+        model.load_state_dict(torch.load(self.folder / LAST, map_location="cpu", weights_only=True, mmap=True)["model"])
+
     def reset(self, attempt: int) -> None:
         """Remove files of earlier attempts. Files of the same attempt stay, so that it resumes from its checkpoint."""
         marker = self.folder / ATTEMPT
@@ -277,7 +288,8 @@ class Checkpoints:
         for name in (ATTEMPT, LAST, NEXT) if finished else (ATTEMPT,):
             (self.folder / name).unlink(missing_ok=True)
         if finished:
-            shutil.rmtree(self.folder / DAMAGED, ignore_errors=True)
+            for name in (DAMAGED, PRETRAINING):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

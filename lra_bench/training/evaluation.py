@@ -20,6 +20,7 @@ from lra_bench.data.windows import Windows, cut_all
 from lra_bench.progress import bar
 from lra_bench.runtime.hardware import Hardware
 
+from .loss import absolute_errors, is_scored
 from .parallel import ALONE, Group
 from .prefetch import ahead_of
 
@@ -162,10 +163,12 @@ def _stream_batches(
 def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
     """Return the loss in nats of every target, (B,) or (B, N), and whether its prediction is correct.
 
-    The loss of a target that is not scored is 0.
+    The loss of a target that is not scored is 0. Of values, the loss is the absolute error, and none is correct.
     """
     logits = output.logits.float() if output.logits.dtype.itemsize < 4 else output.logits
     targets = batch.targets
+    if targets.is_floating_point():
+        return absolute_errors(logits, targets).sum(-1), torch.zeros_like(targets[..., 0], dtype=torch.bool)
     losses = F.cross_entropy(
         logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_SCORED, reduction="none"
     ).view_as(targets)
@@ -186,7 +189,9 @@ def _row_figures(output: Output, batch: Batch) -> Tensor:
     Prediction and target are −1 if each token has its own target.
     """
     losses, correct = target_figures(output, batch)
-    targets, scored = batch.targets, batch.targets != NOT_SCORED
+    targets, scored = batch.targets, is_scored(batch.targets)
+    if targets.is_floating_point():
+        targets, scored = targets[..., 0], scored.sum(-1)
     if targets.dim() == 1:
         columns = [output.logits.argmax(-1), targets, correct, losses, scored]
     else:

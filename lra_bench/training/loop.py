@@ -17,6 +17,7 @@ from lra_bench.config.schema import CellConfig, Train
 from lra_bench.config.search import reference_lr
 from lra_bench.contracts import Batch, Output, Prepared, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
+from lra_bench.data.inputs import InputBatches, InputRows
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
 from lra_bench.progress import bar
@@ -67,6 +68,8 @@ def training_batches(rows: Rows, train: Train, seed: int) -> Callable[[int], Bat
     In language modelling, ``stream`` is the order of the documents. In other tasks an example is a whole document, so
     ``stream`` and ``shuffled`` are the same.
     """
+    if isinstance(rows, InputRows):
+        return InputBatches(rows, train.batch_size, seed)
     window = train.window or rows.spec.train_length
     if rows.spec.kind == "language_modeling" and train.order == "stream":
         return StreamBatches(rows, train.batch_size, window, seed)

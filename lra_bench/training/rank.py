@@ -78,6 +78,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     Exceptions other than ``Diverged`` and ``Stopped`` are raised.
     """
     from lra_bench.config.objects import build_model, build_task
+    from lra_bench.config.pretraining import pretrains
     from lra_bench.config.serialization import from_dict
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
@@ -87,6 +88,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     from .checkpoint import Checkpoints, writer
     from .loop import train
     from .meter import Diverged
+    from .pretraining import load_pretrained, pretrain
 
     config = from_dict(request["config"])
     with connected(resolve(config.hardware)) as (group, hardware):
@@ -104,7 +106,12 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
         limit = memory_limit(options.memory_limit_gigabytes, hardware.device)
         try:
             with writer(folder) if group.first else nullcontext(), limit, peak_memory(hardware.device) as peak:
-                fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group, request["floor"])
+                if request["pretraining"]:
+                    fit = pretrain(model, rows, task.spec, config, hardware, checkpoints, group)
+                else:
+                    if pretrains(config):
+                        load_pretrained(model, task.spec, config, checkpoints)
+                    fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group, request["floor"])
             pipe.report(status="ok", figures=fit.figures, peak=peak.as_dict())
         except Diverged as error:
             # The loss is the same on every rank.

@@ -98,12 +98,14 @@ def train_in_group(
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
     floor: float | None = None,
+    pretraining: bool = False,
 ) -> tuple[Fit, list[dict[str, int | None]]]:
     """Train a cell with ``hardware.processes`` ranks; return the result of training and the peak memory of each rank.
 
     Weights are written to the folder of ``checkpoints``; ``log(step, values)`` is called after every evaluation.
-    ``floor`` is the score of the strongest floor on the evaluated rows. On Ctrl-C and SIGTERM, ranks finish their step
-    and write a checkpoint.
+    ``floor`` is the score of the strongest floor on the evaluated rows. With ``pretraining`` only the pretraining of
+    the cell is run; otherwise it has ended before. On Ctrl-C and SIGTERM, ranks finish their step and write a
+    checkpoint.
 
     Raises the equivalent of a rank's exception (``UserError``, ``Unwritable``, ``Diverged``, ``MemoryError``,
     ``KeyboardInterrupt``) or ``GroupFailed``. All ranks have ended then.
@@ -113,6 +115,7 @@ def train_in_group(
         "folder": str(checkpoints.folder),
         "cell": checkpoints.cell,
         "floor": floor,
+        "pretraining": pretraining,
     }
     kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as agent:
@@ -122,7 +125,8 @@ def train_in_group(
     if not result.finished(hardware.processes):
         raise result.error()
     ends = [result.ends[rank] for rank in range(hardware.processes)]
-    return Fit(checkpoints.last_state(), ends[0]["figures"]), [end["peak"] for end in ends]
+    written = checkpoints.of_pretraining() if pretraining else checkpoints
+    return Fit(written.last_state(), ends[0]["figures"]), [end["peak"] for end in ends]
 
 
 @contextmanager

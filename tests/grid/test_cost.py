@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from lra_bench.cells.cell import Cell
-from lra_bench.config.schema import CellConfig, Train
+from lra_bench.config.schema import CellConfig, PretrainOptions, Train
 from lra_bench.grid import cost
 from lra_bench.grid.cost import Estimate, estimate, estimates, format_duration, summary
 from lra_bench.grid.status import Planned
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
-from tests.support.record_factory import make_record
+from tests.support.record_factory import make_pretraining, make_record
 
 KEY = CellKey("listops", "performer", "cpu-epyc-2t", "quick", "0a1b2c3d", 9)
 
@@ -54,6 +54,18 @@ def test_the_most_similar_records_are_used_and_named():
         records = [*unrelated, *(each for found, _, _ in tiers[number:] for each in found)]
         assert estimate(cell(), records) == Estimate(seconds, source)
     assert str(estimate(cell(), unrelated)) == "unknown"
+
+
+def test_steps_of_pretraining_take_as_long_as_those_of_training():
+    plain, pretrained = cell(), cell()
+    for steps, seconds in ((None, 50 + 50 + 50), (250, 50 + 50 + 25)):
+        options = PretrainOptions("masked", steps=steps)
+        config = dataclasses.replace(pretrained.config, pretrain=options)
+        assert estimate(dataclasses.replace(pretrained, config=config), [record(100)]).seconds == seconds
+    measured = record(190)
+    measured.training["train_seconds"] = 50
+    measured.add_section("pretraining", {**make_pretraining(), "seconds": 90})
+    assert estimate(plain, [measured]).seconds == 50 + 50
 
 
 def test_records_of_another_machine_do_not_count(monkeypatch):

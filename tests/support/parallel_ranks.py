@@ -11,6 +11,7 @@ import torch
 from lra_bench.config import compose as configuration
 from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.pretraining import pretrains
 from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -18,6 +19,7 @@ from lra_bench.runtime.hardware import Hardware, resolve
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 from lra_bench.training.parallel import ALONE, Group
+from lra_bench.training.pretraining import load_pretrained, pretrain
 from lra_bench.training.rank import connected
 from lra_bench.training.torchrun import running
 
@@ -62,12 +64,19 @@ def _trained(case: Case, group: Group) -> dict:
         if step == case.stop_after:
             raise KeyboardInterrupt
 
+    model, before = build_model(config, task.spec), None
     try:
-        fit = train(build_model(config, task.spec), rows, task.spec, config, hardware, checkpoints, log, group)
+        if pretrains(config):
+            before = pretrain(model, rows, task.spec, config, hardware, checkpoints, group)
+            group.gather(None)  # the first rank has written the weights
+            model = build_model(config, task.spec)  # those of ranks may be sharded
+            load_pretrained(model, task.spec, config, checkpoints)
+        fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)
     except KeyboardInterrupt:
         return {}
     state, figures = fit.state, fit.figures
     return {
+        "pretraining": before.state.curve if before else [],
         "loss": [row[0] for row in state.curve],
         "norm": [row[2] for row in state.curve],
         "tokens": [row[3] for row in state.curve],

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lra_bench.measurements.minimal_pairs import PairPoint, PairScores
+from lra_bench.measurements.pretraining import Pretraining
 from lra_bench.measurements.slices import SlicePoint
 from lra_bench.measurements.state import State, StatePoint
 from lra_bench.records.extrapolation import section
@@ -310,6 +311,27 @@ def make_speed(growth: float, cost: float, on_gpu: bool, failures: dict[int, str
 
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+
+
+def make_pretraining(objective: str = "masked") -> Pretraining:
+    """Return the section of a pretraining of 70 steps whose loss is below the floor."""
+    return {
+        "objective": objective,
+        "loss": "cross-entropy",
+        "probability": 0.15,
+        "rows": 100,
+        "steps": 70,
+        "selected_step": 60,
+        "seconds": 12.5,
+        "evaluation_seconds": 1.0,
+        "tokens_seen": 5000,
+        "validation_loss": 1.5,
+        "floor_loss": 2.0,
+        "validation_accuracy": 0.5,
+        "floor_accuracy": 0.2,
+        "validations": [{"step": 60, "loss": 1.5, "accuracy": 0.5}],
+        "final_weights_sha256": "0" * 64,
+    }
 
 
 def make_search(best: float = 3e-3, *, diverged: float | None = None, edge: bool = False) -> RateSearch:

@@ -13,7 +13,7 @@ from lra_bench import load_records
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.tables.query import documented, tables, tidy
-from tests.support.record_factory import LENGTHS, RATIOS, SLICES, make_pairs, make_record, make_search
+from tests.support.record_factory import LENGTHS, RATIOS, SLICES, make_pairs, make_pretraining, make_record, make_search
 
 
 @pytest.fixture
@@ -66,6 +66,7 @@ def test_every_column_is_filled_and_documented(table: str) -> None:
     for record in made:
         assert record.training is not None
         record.search, record.minimal_pairs = make_search(), make_pairs(0.5)
+        record.add_section("pretraining", make_pretraining())
         record.training.update({"takeoff_steps": 300, "takeoff_seconds": 120.0, "takeoff_censored": False})
     frame = tidy(made, table)
     optional = {"joules_per_step", "path"}

@@ -196,7 +196,9 @@ def test_fsdp_on_a_cpu_needs_a_version_of_torch_that_supports_it(monkeypatch):
 def difference(found: dict, expected: dict) -> float:
     """Return the largest absolute difference between losses, gradient norms and validations of two runs."""
     assert found["tokens"] == expected["tokens"] and found["best_step"] == expected["best_step"]
+    assert len(found["pretraining"]) == len(expected["pretraining"])
     pairs = [
+        *zip(np.ravel(found["pretraining"]), np.ravel(expected["pretraining"]), strict=True),
         *zip(found["loss"] + found["norm"], expected["loss"] + expected["norm"], strict=True),
         *zip(np.ravel(found["validation"]), np.ravel(expected["validation"]), strict=True),
     ]
@@ -215,6 +217,7 @@ def test_training_with_two_processes_equals_training_with_one(tmp_path):
         "depth_adaptive": [*few, *system("depth_adaptive"), "backbone.depth=2"],
         "parts": parts,
         "experts": experts,
+        "pretrained": [*parts, "pretrain=masked", "pretrain.steps=4"],
         **{name: [*parts, f"train.optimizer={name}"] for name in ("adam", "sgd")},
     }
     alone = {name: trained(Case(run, str(tmp_path / name))) for name, run in runs.items()}
@@ -232,6 +235,8 @@ def test_training_with_two_processes_equals_training_with_one(tmp_path):
         ("experts", "ddp"): Case([*experts, "hardware.micro_batch=2"], str(tmp_path / "3")),
         ("experts", "interrupted"): Case(experts, str(tmp_path / "4"), stop_after=3),
         ("experts", "resumed"): Case(experts, str(tmp_path / "4")),
+        ("pretrained", "ddp"): Case(runs["pretrained"], str(tmp_path / "11")),
+        ("pretrained", "fsdp"): Case(runs["pretrained"], str(tmp_path / "12"), shards_on_cpu()),
         ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), shards_on_cpu()),
         ("sgd", "interrupted"): Case(runs["sgd"], str(tmp_path / "7"), shards_on_cpu(), stop_after=3),
         ("sgd", "resumed"): Case(runs["sgd"], str(tmp_path / "7"), shards_on_cpu()),
