@@ -128,12 +128,13 @@ def _parts_of_task(own: TaskScore, spec: TaskSpec, attempt: int) -> list[SlicePo
     found: list[SlicePoint] = []
     for slicing, scores in own.parts.items():
         for label, score in scores.items():
-            low, high = interval_of_task(TaskScore(score, own.n), spec)
+            n = own.trials.get(slicing, {}).get(label, own.n)
+            low, high = interval_of_task(TaskScore(score, n), spec)
             found.append(
                 {
                     "slicing": slicing,
                     "label": label,
-                    "n": own.n,
+                    "n": n,
                     "score": score,
                     "low": low,  # type: ignore[typeddict-item]
                     "high": high,  # type: ignore[typeddict-item]

@@ -21,7 +21,7 @@ CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
 LONG |= {"copy", "needle", "retrieval_synthetic", "selective_copy", "recall_ladder", "s3", "a5", "s5"}
-LONG |= {"key_to_door_memory"}
+LONG |= {"key_to_door_memory", "reverse", "sort"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TABLE = Path(__file__).parents[1] / "support" / "own_table" / "reviews.csv"
@@ -36,8 +36,9 @@ SLICINGS = {
     "needle": {"distance"},
     "key_to_door": {"asked return", "actions"},
     "key_to_door_memory": {"asked return", "actions"},
+    **dict.fromkeys(("addition", "reverse", "sort"), {"generated", "length"}),
 }
-ROLLED_OUT = {"key_to_door", "key_to_door_memory"}
+ROLLED_OUT = {"key_to_door", "key_to_door_memory", "addition", "reverse", "sort"}
 """Tasks that compute their score themselves, so that floors are not those of the rows of a split."""
 FAST = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
 
