@@ -67,7 +67,7 @@ FAMILIES: dict[str, Family] = {
         SLATE, 0, 15,
         ("transformer_modern", "gqa", "mqa", "score_additive", "score_bilinear", "score_dot", "score_reduced",
          "differential"),
-        ("relu_attention", "sigmoid_attention", "entmax15"), 12,
+        ("relu_attention", "sigmoid_attention", "entmax15", "encoder_decoder"), 12,
     ),
     "linear": Family(BLUE, 1, 1, ("performer", "linear", "cosformer", "rfa", "rfa_gated", "performer_relu")),
     "prior": Family(

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..synthetic.base import Common
-from .base import FIRST, SEPARATOR, GenerationTask
+from .base import GenerationTask
+from .tokens import FIRST, SEPARATOR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

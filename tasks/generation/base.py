@@ -11,6 +11,7 @@ from lra_bench.data.digest import settings_digest
 
 from ..options import at_least
 from ..synthetic.base import Common, SyntheticTask
+from .tokens import BLANK, FIRST, SEPARATOR
 
 if TYPE_CHECKING:
     import torch
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from lra_bench.contracts import FloorRows
 
     from ..synthetic.rows import Block
-
-BLANK, SEPARATOR, FIRST = 1, 2, 3
-"""Ids of the blank, the separator and the first symbol; id 0 is reserved for padding."""
 
 
 class GenerationTask(SyntheticTask):

@@ -12,7 +12,7 @@ from torch import nn
 from lra_bench.contracts import NOT_SCORED, Batch
 from lra_bench.progress import bar
 
-from .base import BLANK, FIRST, SEPARATOR
+from .tokens import BLANK, FIRST, SEPARATOR
 
 
 def generated(model: nn.Module, tokens: NDArray[Any], targets: NDArray[Any], batch_size: int) -> NDArray[Any]:

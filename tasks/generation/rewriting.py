@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..synthetic.base import Common
-from .base import FIRST, GenerationTask
+from .base import GenerationTask
+from .tokens import FIRST, SEPARATOR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +49,6 @@ class Rewriting(GenerationTask):
     def _source(self, block: Block) -> NDArray[Any]:
         """Return whether each target (R, N) is the symbol of the source at its place, or the end of as many symbols."""
         import numpy as np
-
-        from .base import SEPARATOR
 
         lengths = (block.tokens == SEPARATOR).argmax(axis=1)[:, None]
         after = np.arange(block.tokens.shape[1]) - lengths

@@ -36,7 +36,7 @@ SLICINGS = {
     "needle": {"distance"},
     "key_to_door": {"asked return", "actions"},
     "key_to_door_memory": {"asked return", "actions"},
-    **dict.fromkeys(("addition", "reverse", "sort"), {"generated", "length"}),
+    **{task: {"generated", "length"} for task in ("addition", "reverse", "sort")},
 }
 ROLLED_OUT = {"key_to_door", "key_to_door_memory", "addition", "reverse", "sort"}
 """Tasks that compute their score themselves, so that floors are not those of the rows of a split."""

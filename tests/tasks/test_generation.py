@@ -8,9 +8,9 @@ from lra_bench.contracts import NOT_SCORED, Batch, Output, UserError
 from lra_bench.data.cache import Cache
 from lra_bench.data.checks import check_split
 from lra_bench.tasks.generation.addition import Addition
-from lra_bench.tasks.generation.base import BLANK, FIRST, SEPARATOR
 from lra_bench.tasks.generation.decoding import generated
 from lra_bench.tasks.generation.rewriting import Reverse, Sort
+from lra_bench.tasks.generation.tokens import BLANK, FIRST, SEPARATOR
 from tests.support.model_cases import model
 
 ROWS = {"rows": {"train": 300, "validation": 60, "test": 200}, "extrapolation_rows": 50}
