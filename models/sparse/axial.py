@@ -81,16 +81,15 @@ class AxialAttention(HeadMixer):
         padding = None if self.causal else context.padding
         columns = self.columns or (context.grid[1] if context.grid else near_root(self.max_length))
         columns = min(columns, q.shape[2] - prefix)
-        parts = [x.split((prefix, x.shape[2] - prefix), 2) for x in (q, k, v)]
-        before = (parts[1][0], parts[2][0]) if prefix else None
+        before = (k[:, :, :prefix], v[:, :, :prefix]) if prefix else None
         valid = None if padding is None else padding.valid[:, prefix:]
         along = self._down_columns if self.layer % 2 else self._along_rows
-        o = along(*(tokens for _, tokens in parts), columns, before, valid)
         if before is None:
-            return o
+            return along(q, k, v, columns, None, valid)
+        o = along(q[:, :, prefix:], k[:, :, prefix:], v[:, :, prefix:], columns, before, valid)
         keys, values = before if self.causal else (k, v)
         first = softmax_attention(
-            parts[0][0], keys, values, padding=padding, causal=self.causal, dropout=self.drop_rate
+            q[:, :, :prefix], keys, values, padding=padding, causal=self.causal, dropout=self.drop_rate
         )
         return torch.cat((first.to(o.dtype), o), 2)
 

@@ -72,7 +72,7 @@ def close(found, expected, within=1e-10):
 @pytest.mark.agrees("encoder_decoder", compared="definition of the paper", within=1e-10)
 def test_generation_equals_its_definition_with_gradients(within):
     network, batch = make(), rows_of()
-    logits, total = network(batch).logits, 0
+    logits, total = network(batch).logits, torch.zeros(())
     for row, end in enumerate(ENDS):
         x = network.embedding(batch.tokens[row])
         expected = expected_logits(network, x[:end], x[end:])

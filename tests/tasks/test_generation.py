@@ -1,5 +1,7 @@
 """Tasks whose answer is generated: targets against a plain interpreter, greedy decoding, floors and parts of scores."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from lra_bench.tasks.generation.tokens import BLANK, FIRST, SEPARATOR
 from tests.support.model_cases import model
 
 ROWS = {"rows": {"train": 300, "validation": 60, "test": 200}, "extrapolation_rows": 50}
-CASES = {
+CASES: dict[str, Any] = {
     "reverse": (Reverse, {"length": 21, "symbols": 5}),
     "reverse, even length": (Reverse, {"length": 20, "symbols": 3}),
     "sort": (Sort, {"length": 21, "symbols": 5}),

@@ -82,7 +82,7 @@ def generated_logits(network, tokens):
     h, c = network.begin(last[0]).tanh(), cells[0] if cells is not None else torch.zeros(2 * size, dtype=x.dtype)
     found = []
     for symbol in network.embedding(tokens[end:]):
-        attended = ()
+        attended: tuple[torch.Tensor, ...] = ()
         if network.attend is not None:
             pooling = network.attend
             scores = [pooling.weigh(torch.tanh(pooling.for_rows(each) + pooling.for_state(h))) for each in states[0]]
