@@ -21,12 +21,16 @@ BASE = 10
 class Addition(GenerationTask):
     """Generate the sum of two decimal numbers of n digits each, which are separated by a plus.
 
+    A row is ``1 9 + 0 3 | 0 2 2``: a source, a separator, and the answer, which is followed by an end and blanks. The
+    numbers have (m + 1) // 2 to m = (``length`` − 3) // 3 digits. The score is the share of the first ``decoded`` test
+    examples whose generated answer and end are entirely correct.
+
     Numbers may begin with zeros, and the sum has n + 1 digits. Digits are written from the most significant one to the
     least, those of the sum with ``reversed_sum`` in the opposite order, in which each digit depends on a carry that was
     computed before it (Lee et al. 2023, arXiv 2307.03381). After Zaremba and Sutskever 2014, arXiv 1410.4615; deviates:
     both numbers have the same number of digits.
 
-    Floors: ``majority``; ``without_carries``, the sum of the digits at each place modulo ten.
+    Floors: ``majority``, always the most frequent class; ``without_carries``, the sums of the digits modulo ten.
     """
 
     citation = "after Zaremba and Sutskever 2014, Learning to Execute, arXiv 1410.4615"

@@ -59,6 +59,12 @@ class Rewriting(GenerationTask):
 class Reverse(Rewriting):
     """Generate the symbols of the source from the last to the first.
 
+    A row is ``B A C | C A B``: a source, a separator, and the answer, which is followed by an end and blanks.
+    Sources have (n + 1) // 2 to n = (``length`` − 1) // 2 of ``symbols`` symbols. The score is the share of the first
+    ``decoded`` test examples whose generated answer and end are entirely correct.
+
+    Floors: ``majority``, always the most frequent class; ``source``, the source itself as the answer.
+
     After the task of the same name in Delétang et al. 2022, arXiv 2207.02098 (Grefenstette et al. 2015, arXiv
     1506.02516). Deviates from both: an end follows the answer, and the score is that of greedy decoding.
     """
@@ -78,6 +84,12 @@ class Reverse(Rewriting):
 
 class Sort(Rewriting):
     """Generate the symbols of the source from the smallest to the largest.
+
+    A row is ``B A C | A B C``: a source, a separator, and the answer, which is followed by an end and blanks.
+    Sources have (n + 1) // 2 to n = (``length`` − 1) // 2 of ``symbols`` symbols. The score is the share of the first
+    ``decoded`` test examples whose generated answer and end are entirely correct.
+
+    Floors: ``majority``, always the most frequent class; ``source``, the source itself as the answer.
 
     After the task bucket sort in Delétang et al. 2022, arXiv 2207.02098. Deviates: an end follows the answer, and the
     score is that of greedy decoding.

@@ -14,6 +14,7 @@ from lra_bench.tasks.generation.decoding import generated
 from lra_bench.tasks.generation.rewriting import Reverse, Sort
 from lra_bench.tasks.generation.tokens import BLANK, FIRST, SEPARATOR
 from tests.support.model_cases import model
+from tests.support.model_cases import task as spec_of
 
 ROWS = {"rows": {"train": 300, "validation": 60, "test": 200}, "extrapolation_rows": 50}
 CASES: dict[str, Any] = {
@@ -156,6 +157,12 @@ def without_carries(task, source):
     plus = source.index(10)
     digits = [0, *((a + b) % 10 for a, b in zip(source[:plus], source[plus + 1 :], strict=True))]
     return digits[::-1] if task.reversed_sum else digits
+
+
+def test_only_specifications_of_generation_have_a_separator():
+    for kind, separator in (("generation", None), ("tagging", 2)):
+        with pytest.raises(ValueError, match="set separator if and only if kind is generation"):
+            spec_of(kind, "causal", separator=separator)
 
 
 @pytest.mark.parametrize("kind", [Reverse, Sort, Addition])
