@@ -48,7 +48,7 @@ class EncoderDecoder(nn.Module):
         dropout: Dropout probability.
         encoder: Configuration node of the mixer of the encoder; it needs a bidirectional form.
         decoder: Configuration node of the mixer of the decoder; it needs an exact causal form.
-        seed: Seed of random numbers of the mixers that are not parameters.
+        seed: Seed of random numbers of the mixers that are not parameters; the seed of the run does not affect it.
     """
 
     capability = Capability(
@@ -84,7 +84,7 @@ class EncoderDecoder(nn.Module):
         sizes = {"width": width, "heads": heads, "depth": depth, "max_length": spec.train_length, "dropout": dropout}
 
         def blocks(node: Mapping[str, Any], option: str, causal: bool, feed_forward: bool) -> list[Block]:
-            check_mixer(node, option)
+            check_mixer(node, option, causal)
             made = []
             for layer in range(depth):
                 mixer = build(node, Mixer, option, layer=layer, causal=causal, seed=seed, **sizes)
@@ -193,9 +193,12 @@ class CrossAttention(nn.Module):
         return attended
 
 
-def check_mixer(node: Mapping[str, Any], option: str) -> None:
-    """Raise ``UserError`` if the mixer of a node replaces the whole block or adds rows in front of the tokens."""
+def check_mixer(node: Mapping[str, Any], option: str, causal: bool) -> None:
+    """Raise ``UserError`` if a mixer lacks the direction, replaces the whole block or adds rows in front of tokens."""
     kind = load_class(str(node.get("_target_")), Mixer, option)
+    if kind.spec.causal != "exact" if causal else not kind.spec.bidirectional:
+        form = "exact causal form, which a decoder" if causal else "bidirectional form, which an encoder"
+        raise UserError(f"{option}: {kind.__name__} has no {form} needs; choose another mixer")
     if kind.spec.block == "self_contained" or kind.prefix_rows is not Mixer.prefix_rows:
         raise UserError(
             f"{option}: {kind.__name__} replaces the whole block or adds rows in front of the tokens; "

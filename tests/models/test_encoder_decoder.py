@@ -140,8 +140,10 @@ def test_tasks_that_score_their_input_are_not_supported(kind, direction):
 def test_mixers_that_do_not_fit_are_rejected():
     with pytest.raises(UserError, match=r"model\.network\.encoder: GlobalTokens .* choose another mixer"):
         make(encoder="global_tokens")
-    with pytest.raises(UserError, match="no exact causal form"):
+    with pytest.raises(UserError, match=r"model\.network\.decoder: FNet has no exact causal form"):
         make(decoder="fnet")
+    with pytest.raises(UserError, match=r"model\.network\.encoder: .* has no bidirectional form"):
+        make(encoder="rfa_gated")
     with pytest.raises(UserError, match="does not divide width 8"):
         make(heads=3)
 
