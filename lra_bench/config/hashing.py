@@ -41,6 +41,9 @@ OFF: dict[tuple[str, str], Any] = {
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
 that cells of earlier records keep their keys."""
 
+OFF_IN_CLASSES: dict[str, Any] = {"normalizer": "softmax"}
+"""The same for arguments of classes, wherever the configuration names a class with such an argument."""
+
 
 def earlier_revisions(node: Any) -> Iterator[tuple[str, Any]]:
     """Yield ``node`` (see ``covered``) with each earlier revision of one of its classes, after a description of it.
@@ -88,7 +91,7 @@ def covered(config: CellConfig) -> dict[str, Any]:
     """Return what the hash of a cell covers of its configuration, see ``config_hash``."""
     values = as_dict(config)
     decays = config.train.weight_decay > 0 and not config.train.decay_all
-    found: dict[str, Any] = {section: effective(values[section], section, decays) for section in SECTIONS}
+    found: dict[str, Any] = {section: _without_off(effective(values[section], section, decays)) for section in SECTIONS}
     for section, option in NOT_HASHED:
         found[section].pop(option, None)
     for (section, option), value in OFF.items():
@@ -106,3 +109,13 @@ def covered(config: CellConfig) -> dict[str, Any]:
     if (search := hashed(config)) is not None:
         found["search"] = effective(search, "search")
     return found
+
+
+def _without_off(node: Any) -> Any:
+    """Return a part of a configuration without the arguments of classes that have the value in ``OFF_IN_CLASSES``."""
+    if isinstance(node, list):
+        return [_without_off(each) for each in node]
+    if not isinstance(node, Mapping):
+        return node
+    off = OFF_IN_CLASSES if "_target_" in node else {}
+    return {name: _without_off(value) for name, value in node.items() if name not in off or value != off[name]}

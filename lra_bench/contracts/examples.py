@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Kind = Literal["classification", "matching", "tagging", "language_modeling"]
+Kind = Literal["classification", "matching", "tagging", "generation", "language_modeling"]
 Direction = Literal["bidirectional", "causal", "either"]
 
 NOT_SCORED = -100
@@ -28,8 +28,8 @@ class TaskSpec:
         version: Version of the task; it changes when the task is corrected, and scores of different versions are not
             comparable.
         kind: Format of examples and targets: one class per example (``classification``), one class per pair of
-            documents (``matching``), one class per token (``tagging``), or the next token at every position
-            (``language_modeling``).
+            documents (``matching``), one class per token (``tagging``), the next symbol of an answer at each token
+            after a source (``generation``), or the next token at every position (``language_modeling``).
         direction: Direction of the model that the task requires: ``causal`` (the output at a position depends on no
             later token), ``bidirectional``, or ``either`` if both are possible.
         classes: Number of classes; in language modelling, number of token ids.
@@ -44,6 +44,7 @@ class TaskSpec:
             is not computed from the targets of the loss.
         decodes_state: Whether the classes of all tokens are decoded from the state of the last one, for tasks that
             measure how much of a sequence one state contains; in tagging only.
+        separator: Id of the token between source and answer, in ``generation``; None for other kinds.
     """
 
     name: str
@@ -59,8 +60,11 @@ class TaskSpec:
     chance: float | None = None
     select_by: Literal["loss", "metric"] = "loss"
     decodes_state: bool = False
+    separator: int | None = None
 
     def __post_init__(self) -> None:
+        if (self.kind == "generation") != (self.separator is not None):
+            raise ValueError(f"task {self.name}: set separator if and only if kind is generation")
         if (self.vocabulary_size is None) == (self.channels is None):
             raise ValueError(f"task {self.name}: set exactly one of vocabulary_size and channels")
 
@@ -72,7 +76,7 @@ class TaskSpec:
     @property
     def per_token(self) -> bool:
         """Whether every token has its own target."""
-        return self.kind in ("tagging", "language_modeling")
+        return self.kind in ("tagging", "generation", "language_modeling")
 
 
 @dataclass(frozen=True)

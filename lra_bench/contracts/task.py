@@ -78,13 +78,15 @@ class TaskScore(NamedTuple):
         score: The score, in the unit of ``spec.metric``. An accuracy is the share of successes in ``n`` independent
             trials, from which the harness computes Wilson's interval.
         n: Number of trials.
-        parts: Scores under other conditions, each of ``n`` trials, by what they depend on and by condition. They are
-            stored as slices of the record.
+        parts: Scores under other conditions, by what they depend on and by condition. They are stored as slices of the
+            record.
+        trials: Numbers of trials of parts, if they are not ``n``.
     """
 
     score: float
     n: int
     parts: Mapping[str, Mapping[str, float]] = {}
+    trials: Mapping[str, Mapping[str, int]] = {}
 
 
 class DataCache(Protocol):

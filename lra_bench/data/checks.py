@@ -42,7 +42,7 @@ def check_split(dataset: datasets.Dataset, spec: TaskSpec, split: str) -> None:
     if spec.kind != "language_modeling" and is_list(dataset, "target") != spec.per_token:
         expected = "one number per token" if spec.per_token else "one number per row"
         raise UserError(f"task={spec.name}: the column target of {split} must contain {expected}; {_REMEDY}")
-    if spec.kind == "tagging":
+    if spec.kind in ("tagging", "generation"):
         for row in np.flatnonzero(ListColumn(dataset, "target").lengths != lengths)[:1]:
             raise UserError(
                 f"task={spec.name}: the column target of {split} has not as many numbers as {inputs} in row {row}; "

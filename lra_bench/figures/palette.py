@@ -45,7 +45,7 @@ class Family:
 
     Members must keep their position; new members are added at the end. Families with the same line style use different
     markers, so that marker and line style alone identify every model. ``more`` are further members of a family whose
-    line style has no markers left; they have the last line style, and markers from the first on.
+    line style has no markers left; they have the last line style, and markers from the index ``first_of_more`` on.
     """
 
     hue: str
@@ -53,6 +53,7 @@ class Family:
     first: int
     members: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
+    first_of_more: int = 0
 
 
 FAMILIES: dict[str, Family] = {
@@ -60,11 +61,13 @@ FAMILIES: dict[str, Family] = {
         ORANGE, 0, 0,
         ("local", "longformer", "bigbird", "sparse_fixed", "sparse_strided", "etc", "star", "block_local", "blockwise",
          "bpt", "dilated", "global_tokens", "image_local_1d", "image_local_2d", "random"),
+        ("axial",), 11,
     ),
     "full": Family(
         SLATE, 0, 15,
         ("transformer_modern", "gqa", "mqa", "score_additive", "score_bilinear", "score_dot", "score_reduced",
          "differential"),
+        ("relu_attention", "sigmoid_attention", "entmax15", "encoder_decoder"), 12,
     ),
     "linear": Family(BLUE, 1, 1, ("performer", "linear", "cosformer", "rfa", "rfa_gated", "performer_relu")),
     "prior": Family(
@@ -169,7 +172,7 @@ def look(model: str, family: str, variant: int = 0) -> Look:
     known = FAMILIES.get(family) or list(FAMILIES.values())[zlib.crc32(family.encode()) % len(FAMILIES)]
     first, line = known.first, known.line
     if model in known.more:
-        first, line = -len(known.members), len(LINES) - 1
+        first, line = known.first_of_more - len(known.members), len(LINES) - 1
     shape, filled = MARKERS[(first + place) % len(MARKERS)]
     return Look(_shade(known.hue, place % 3), shape, filled != further, _line(line, variant))
 

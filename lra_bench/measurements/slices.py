@@ -125,11 +125,12 @@ def _parts_of_task(own: TaskScore, spec: TaskSpec, attempt: int) -> list[SlicePo
     """Return the parts of a score as slices of the record, without floors."""
     from .task_score import interval_of_task
 
-    return [
-        _point(slicing, label, own.n, score, interval_of_task(TaskScore(score, own.n), spec), attempt)
-        for slicing, scores in own.parts.items()
-        for label, score in scores.items()
-    ]
+    found = []
+    for slicing, scores in own.parts.items():
+        for label, score in scores.items():
+            n = own.trials.get(slicing, {}).get(label, own.n)
+            found.append(_point(slicing, label, n, score, interval_of_task(TaskScore(score, n), spec), attempt))
+    return found
 
 
 def _point(

@@ -24,9 +24,9 @@ def spec_at(spec: TaskSpec, length: int) -> TaskSpec:
 def synthetic_batch(spec: TaskSpec, batch_size: int, length: int, device: torch.device | str, seed: int = 0) -> Batch:
     """Generate a batch of random tokens or values and random targets for ``spec``, on ``device``, without padding.
 
-    Tokens (B, N), or (B, 2, N) for matching, avoid id 0, which some models treat as padding. Values (B, N, C) are
-    standard normal. Targets are (B,), or (B, N) if every token is scored. In language modelling no row begins a
-    document, so that memory is used.
+    Tokens (B, N), or (B, 2, N) for matching, avoid id 0, which some models treat as padding. In generation half of them
+    are the source. Values (B, N, C) are standard normal. Targets are (B,), or (B, N) if every token is scored. In
+    language modelling no row begins a document, so that memory is used.
     """
     generator = torch.Generator().manual_seed(seed)
     shape = (batch_size, 2, length) if spec.kind == "matching" else (batch_size, length)
@@ -34,6 +34,9 @@ def synthetic_batch(spec: TaskSpec, batch_size: int, length: int, device: torch.
     if spec.vocabulary_size is not None:
         least = min(1, spec.vocabulary_size - 1)
         tokens = torch.randint(least, spec.vocabulary_size, shape, generator=generator)
+        if spec.separator is not None:
+            tokens[tokens == spec.separator] = spec.vocabulary_size - 1
+            tokens[:, length // 2] = spec.separator
     else:
         values = torch.randn(*shape, spec.channels or 1, generator=generator)
     scored = (batch_size, length) if spec.per_token else (batch_size,)

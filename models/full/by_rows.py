@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ..kernels.biased import biased_attention
-from ..kernels.rows import Score, Use, row_attention, weights_by_rows
+from ..kernels.rows import Score, Use, Weigh, row_attention, softmax, weights_by_rows
 from ..mixer import Context, HeadMixer
 
 Prior = Callable[..., Tensor]
@@ -24,6 +24,7 @@ def attend_by_rows(
     numbers: int = 1,
     prior: Prior | None = None,
     per_query: tuple[Tensor, ...] = (),
+    weigh: Weigh = softmax,
 ) -> Tensor:
     """Compute softmax attention with scores from ``pairs`` and the hooks of the mixer's position.
 
@@ -41,6 +42,7 @@ def attend_by_rows(
         prior: Function ``prior(start, queries, keys, *slices)`` whose result is added last to the scores of ``queries``
             queries from index ``start`` on and the first ``keys`` keys; it must broadcast to (B, H, r, M).
         per_query: Additional tensors (..., N, F) that are split like the queries and passed to ``prior`` as slices.
+        weigh: Function from scores to weights in place of softmax, as in ``row_attention``.
 
     Returns:
         The attention output (B, H, N, V).
@@ -54,6 +56,7 @@ def attend_by_rows(
         causal=mixer.causal,
         dropout=mixer.drop_rate,
         numbers=numbers,
+        weigh=weigh,
     )
 
 
@@ -116,6 +119,7 @@ def weigh_by_rows(
     compared: tuple[Tensor, Tensor] | None = None,
     numbers: int = 1,
     heads: int | None = None,
+    weigh: Weigh = softmax,
 ) -> Tensor:
     """Apply ``use`` to the weights of ``attend_by_rows``, without dropout, as ``weights_by_rows`` does.
 
@@ -134,6 +138,7 @@ def weigh_by_rows(
         padding=context.padding,
         causal=mixer.causal,
         numbers=numbers,
+        weigh=weigh,
     )
 
 

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 from ..kernels.devices import uses_gpu_form
-from ..kernels.rows import Use
+from ..kernels.normalizers import NORMALIZERS
+from ..kernels.rows import Use, row_attention
 from ..kernels.softmax import grouped, softmax_attention
 from ..kernels.step_attention import appended, key_offsets, step_attention
 from ..mixer import Context, HeadMixer, MixerSpec
 from .by_rows import adds_terms, attend_by_rows, attend_with_added, weigh_by_rows
 
 Score = Literal["scaled", "dot", "bilinear", "reduced"]
+Normalizer = Literal["softmax", "relu", "sigmoid", "entmax15"]
 
 
 class SoftmaxAttention(HeadMixer):
@@ -46,7 +48,7 @@ class SoftmaxAttention(HeadMixer):
         equivariant=True,
         growth=2.0,
         positions=("embed", "rotate", "bias", "scores", "weight"),
-        full_config={"score": "scaled", "kv_heads": None, "merge": None},
+        full_config={"score": "scaled", "kv_heads": None, "merge": None, "normalizer": "softmax"},
     )
     shows_heads = True
     has_step_form = True
@@ -59,9 +61,12 @@ class SoftmaxAttention(HeadMixer):
         score: Score = "scaled",
         rank: int | None = None,
         log_n: bool = False,
+        normalizer: Normalizer = "softmax",
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
+        if normalizer not in NORMALIZERS:
+            raise UserError(f"model.mixer.normalizer={normalizer}: must be one of {', '.join(NORMALIZERS)}")
         if score not in get_args(Score):
             raise UserError(
                 f"model.mixer.score={score}: must be one of {', '.join(get_args(Score))}; "
@@ -69,7 +74,7 @@ class SoftmaxAttention(HeadMixer):
             )
         if rank is not None and (rank < 1 or score != "reduced"):
             raise UserError(f"model.mixer.rank={rank}: must be at least 1 and requires model.mixer.score=reduced")
-        self.score, self.log_n, size = score, log_n, self.head_dim
+        self.score, self.log_n, self.normalizer, size = score, log_n, normalizer, self.head_dim
         self.scale = size**-0.5 if score == "scaled" else 1.0
         if score == "bilinear":
             self.between = nn.Parameter((torch.eye(size) * size**-0.5).repeat(heads, 1, 1))
@@ -108,24 +113,40 @@ class SoftmaxAttention(HeadMixer):
         q, k = self.compared(q, k, context)
         memory = appended(context.memory, k=k, v=v)
         bias = step_bias(self, q, memory["k"], context)
-        return step_attention(q, memory["k"], memory["v"], scale=self.scale, bias=bias), context.replace(memory=memory)
+        if self.normalizer == "softmax":
+            o = step_attention(q, memory["k"], memory["v"], scale=self.scale, bias=bias)
+        else:
+            o = self._step_by_rows(q, memory["k"], memory["v"], bias)
+        return o, context.replace(memory=memory)
+
+    def _step_by_rows(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute ``step_attention`` with the weights of ``normalizer``."""
+
+        def score(queries: Tensor, start: int, count: int) -> Tensor:
+            products = self._products(queries, k[:, :, :count])
+            return products if bias is None else products + bias[:, :, start : start + queries.shape[2], :count]
+
+        return row_attention(q, v, score, causal=True, weigh=NORMALIZERS[self.normalizer])
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Apply softmax attention over all keys."""
         compared = self.compared(q, k, context)
-        if self.position is None or self.position.hooks <= {"embed", "rotate"}:
+        normal = self.normalizer == "softmax"
+        if normal and (self.position is None or self.position.hooks <= {"embed", "rotate"}):
             return softmax_attention(
                 *compared, v, padding=context.padding, causal=self.causal, scale=self.scale, dropout=self.drop_rate
             )
         unmapped = compared[0] is q and compared[1] is k
-        if uses_gpu_form(q) and adds_terms(self):
+        if normal and uses_gpu_form(q) and adds_terms(self):
             return attend_with_added(self, q, k, v, context, compared, self.scale)
-        return attend_by_rows(self, q, k, v, context, self._products, None if unmapped else compared)
+        weigh = NORMALIZERS[self.normalizer]
+        return attend_by_rows(self, q, k, v, context, self._products, None if unmapped else compared, weigh=weigh)
 
     def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use, heads: int | None = None) -> Tensor:
         """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
         compared = self.compared(q, k, context)
-        return weigh_by_rows(self, q, k, context, self._products, use, compared, heads=heads)
+        weigh = NORMALIZERS[self.normalizer]
+        return weigh_by_rows(self, q, k, context, self._products, use, compared, heads=heads, weigh=weigh)
 
     def compared(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Return rotated queries and keys whose inner products are the scores, before the scale and position terms."""

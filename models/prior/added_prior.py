@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
+
+from lra_bench.contracts import UserError
 
 from ..full.by_rows import Prior, adds_terms, attend_by_rows, attend_with_added
 from ..full.softmax_attention import SoftmaxAttention
@@ -22,6 +25,11 @@ class AddedPrior(SoftmaxAttention):
     spec = replace(
         SoftmaxAttention.spec, family="prior", equivariant=False, materialises="rows", full_config=None, code=None
     )
+
+    def __init__(self, width: int, heads: int, **common: Any) -> None:
+        super().__init__(width, heads, **common)
+        if self.normalizer != "softmax":
+            raise UserError(f"model.mixer.normalizer={self.normalizer}: the prior is one of softmax; leave it out")
 
     def prior(self, q: Tensor, k: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]] | None:
         """Return the prior and its tensors to be split by queries, as in ``attend_by_rows``; None for no prior."""

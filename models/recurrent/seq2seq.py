@@ -1,4 +1,4 @@
-"""Encoder-decoder: an encoder reads the sequence and a decoder outputs its label."""
+"""Recurrent encoder-decoder: an encoder reads the sequence and a decoder outputs its label, or generates an answer."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..kernels.dropout import Dropout
 from ..kernels.recurrent import recurrent
 from ..mixer import Padding
 from ..readout import Head
+from ..source_target import one_output_only, parameter_parts, source_and_target
 from .lstm import open_forget_gates
 from .network import draw_gates
 
@@ -24,7 +25,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 class Seq2Seq(nn.Module):
-    """Recurrent encoder-decoder for classification: a bidirectional encoder and one step of a decoder.
+    """Recurrent encoder-decoder: a bidirectional encoder, and a decoder of one step, or one step per symbol.
 
     Sutskever, Vinyals, Le 2014, arXiv 1409.3215; Cho et al. 2014, arXiv 1406.1078. A label is a target sequence of one
     symbol, so that the decoder takes one step, from a learned start symbol. With ``attention`` a small network compares
@@ -32,8 +33,12 @@ class Seq2Seq(nn.Module):
     step and of the output head (Bahdanau, Cho, Bengio 2015, arXiv 1409.0473). Without it all information passes through
     the last state.
 
-    Tokens (B, N) or values (B, N, C) to logits (B, classes). O(N S^2) time, in N sequential steps; O(N S) memory. Does
-    not support tasks that score every token. Raises ``UserError`` for an invalid ``cell`` or ``hidden``.
+    In tasks of kind ``generation`` the encoder reads the source, and the decoder one symbol of the answer per step,
+    from the separator on. With ``attention`` its state before a step is compared with the states of the encoder.
+
+    Tokens (B, N) or values (B, N, C) to logits (B, classes), or (B, N, classes) in generation. O(N S^2) time, in N
+    sequential steps; O(N S) memory. Does not support other tasks that score every token. Raises ``UserError`` for an
+    invalid ``cell`` or ``hidden``.
 
     Deviations from the papers: the encoder is bidirectional also without attention; the decoder's initial state is
     computed from the states of the encoder's last layer only, by a projection and tanh.
@@ -84,7 +89,8 @@ class Seq2Seq(nn.Module):
         layer_dropout = dropout if depth > 1 else 0.0
         kind = NETWORKS[cell]
         self.encoder = kind(width, hidden // 2, depth, batch_first=True, bidirectional=True, dropout=layer_dropout)
-        self.begin, self.symbol = linear(hidden, hidden), nn.Parameter(torch.randn(width) * DEVIATION)
+        self.begin, symbol = linear(hidden, hidden), nn.Parameter(torch.randn(width) * DEVIATION)
+        self.symbol = symbol if spec.separator is None else None  # a source ends in a separator
         self.attend = AdditivePooling(hidden) if attention else None
         self.decoder = kind(width + hidden * attention, hidden, batch_first=True)
         for network in (self.encoder, self.decoder):
@@ -94,22 +100,40 @@ class Seq2Seq(nn.Module):
         self.head = Head(spec, hidden * (1 + attention), ff_width, "gelu", dropout)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
-        """Return the logits (B, classes)."""
-        inputs, lengths = batch.inputs, batch.lengths
-        if lengths.dim() == 2:
-            inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
-        host = (lengths.cpu() if batch.host_lengths is None else batch.host_lengths).flatten()
+        """Return the logits: (B, classes), or (B, N, classes) in generation."""
+        rows = source_and_target(batch, self.spec)
+        known = batch.host_lengths if self.spec.separator is None else None
+        host = (rows.lengths.cpu() if known is None else known).flatten()
         # Packed sequences cannot be empty: a sequence without tokens is read as one padding token.
-        lengths = lengths.clamp(min=1)
-        states, last, cells = self.encode(self.drop(self.embedding(inputs)), host.clamp(min=1))
-        state = self.begin(last).tanh()
-        attended: tuple[Tensor, ...] = ()
-        if self.attend is not None:
-            attended = (self.attend(states, state, Padding.from_lengths(lengths, states.shape[1])),)
-        symbol = self.symbol.to(states.dtype).expand(len(states), -1)
-        before = (state[None], cells[None]) if cells is not None else state[None]
-        after, _ = recurrent(self.decoder, torch.cat((symbol, *attended), -1)[:, None], before)
-        return Output(self.head(self.drop(torch.cat((after[:, 0], *attended), -1))))
+        lengths = rows.lengths.clamp(min=1)
+        states, last, cells = self.encode(self.drop(self.embedding(rows.inputs)), host.clamp(min=1))
+        state = self.begin(last).tanh()[None]
+        before = (state, cells[None]) if cells is not None else state
+        if rows.tokens is None:
+            assert self.symbol is not None
+            symbols = self.symbol.to(states.dtype).expand(len(states), 1, -1)
+        else:
+            symbols = self.drop(self.embedding(rows.tokens))
+        outputs = self.decode(symbols, before, states, Padding.from_lengths(lengths, states.shape[1]))
+        if rows.tokens is None:
+            return Output(self.head(self.drop(outputs[:, 0])))
+        return Output(rows.in_rows(self.head(self.drop(outputs))))
+
+    def decode(self, symbols: Tensor, before: Any, states: Tensor, padding: Padding) -> Tensor:
+        """Run the decoder on symbols (B, T, E), and return its outputs (B, T, S), or (B, T, 2 S) with attention.
+
+        ``before`` is its initial state, ``states`` (B, N, S) and ``padding`` are those of the encoder.
+        """
+        if self.attend is None:
+            outputs: Tensor = recurrent(self.decoder, symbols, before)[0]
+            return outputs
+        steps = []
+        for symbol in symbols.split(1, 1):
+            hidden = before[0] if self.cell == "lstm" else before
+            attended = self.attend(states, hidden[0], padding)[:, None]
+            output, before = recurrent(self.decoder, torch.cat((symbol, attended), -1), before)
+            steps.append(torch.cat((output, attended), -1))
+        return torch.cat(steps, 1)
 
     def encode(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Encode x (B, N, E) with ``lengths`` (B,) on the CPU.
@@ -124,8 +148,8 @@ class Seq2Seq(nn.Module):
         return states, last, cells if self.cell == "lstm" else None
 
     def supports(self, spec: TaskSpec) -> str | None:
-        """Return a reason if the task scores every token, otherwise None."""
-        return f"Seq2Seq has one output per sequence, {spec.name} needs one per token" if spec.per_token else None
+        """Return a reason if the task scores every token of its input, otherwise None."""
+        return one_output_only("Seq2Seq", spec)
 
     def restricts_from(self) -> int:
         """Return 0: the tokens are in states of fixed size, also with attention to the encoder."""
@@ -133,18 +157,7 @@ class Seq2Seq(nn.Module):
 
     def parameter_parts(self) -> dict[str, int]:
         """Return the number of parameters in total and by part."""
-        total, embeddings, head = (
-            sum(p.numel() for p in part.parameters()) for part in (self, self.embedding, self.head)
-        )
-        body = total - embeddings - head
-        return {
-            "total": total,
-            "body": body,
-            "body_active": body,
-            "embeddings": embeddings,
-            "positions": 0,
-            "head": head,
-        }
+        return parameter_parts(self, self.embedding, self.head)
 
 
 class AdditivePooling(nn.Module):

@@ -38,6 +38,21 @@ def shuffle(items: Any, count: int, counter: Any) -> None:
 
 
 @compiled
+def draw_numbers(key: Any, first: int, choices: int, symbols: int, numbers: Any) -> None:
+    """Fill ``numbers`` (R, M) with random integers: below ``choices`` in the first column, below ``symbols`` elsewhere.
+
+    ``key`` is the key of the stream, ``first`` the number of the first example in it.
+    """
+    counter = np.empty(1, dtype=np.uint64)
+    rows, count = numbers.shape
+    for row in range(rows):
+        start(key, first + row, counter)
+        numbers[row, 0] = below(counter, choices)
+        for column in range(1, count):
+            numbers[row, column] = below(counter, symbols)
+
+
+@compiled
 def draw_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, targets: Any) -> None:
     """Generate examples of ``CopyTask``: symbols, blanks, a separator and as many blanks as symbols.
 

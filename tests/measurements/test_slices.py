@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.contracts import NOT_SCORED, Output, Slicing, Task, TaskSpec
+from lra_bench.contracts import NOT_SCORED, Output, Slicing, Task, TaskScore, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.measurements.slices import SlicePoint, Slices
@@ -124,6 +124,16 @@ def test_slices_without_targets_and_floors_are_left_out():
     assert [(point["label"], point["n"], point["score"]) for point in points] == [("left", 2, 1.0), ("right", 2, 0.0)]
     assert {(point["floor"], point["floor_name"], point["skill"]) for point in points} == {(None, None, None)}
     assert [point["margins"] for point in points] == [{}, {}]
+
+
+def test_parts_of_a_score_of_the_task_have_their_numbers_of_trials():
+    parts = {"asked": {"0": 0.25, "1": 0.5}, "length": {"1–2": 0.75}}
+    own = TaskScore(0.5, 100, parts, trials={"length": {"1–2": 8}})
+    points = section(Slices, task_with(Slicing([], np.zeros(0))), test=RESULT, own_score=own)
+    assert [(point["label"], point["n"], point["score"]) for point in points] == [
+        ("0", 100, 0.25), ("1", 100, 0.5), ("1–2", 8, 0.75),
+    ]  # fmt: skip
+    assert [(point["low"], point["high"]) for point in points] == [wilson(25, 100), wilson(50, 100), wilson(6, 8)]
 
 
 def test_bits_per_character_have_no_slices():

@@ -183,8 +183,10 @@ def test_no_gradient_flows_from_the_future(name):
     # A Fourier transform spreads rounding errors over the whole sequence.
     assert jacobian.triu(1).max() <= (1e-12 if isinstance(mixer, (Convolved, Hyena, Mega)) else 0)
     # Every output depends on its own token, except in the first window of memory-compressed attention: its queries have
-    # a single key, so that the output does not depend on them.
-    assert jacobian.diagonal()[mixer.stride if name == "memory_compressed" else 0 :].min() > 0
+    # a single key, so that the output does not depend on them. All weights of ReLU attention are zero if scores are
+    # negative.
+    if name != "relu_attention":
+        assert jacobian.diagonal()[mixer.stride if name == "memory_compressed" else 0 :].min() > 0
 
 
 @every_mixer

@@ -18,7 +18,30 @@ def compared(mixer, x, seen):
     if mixer.score == "reduced":
         a = torch.einsum("bhid,hdr->bhir", q, mixer.reduce_query)
         b = torch.einsum("bhjd,hdr->bhjr", k, mixer.reduce_key.repeat_interleave(repeats, 0))
-    return softmax_of(positioned_scores(mixer, q, k, a, b, scale), seen)
+    scores = positioned_scores(mixer, q, k, a, b, scale)
+    n = seen.sum(-1, keepdim=True).clamp(min=1)
+    if mixer.normalizer == "relu":
+        return scores.clamp(min=0) / n * seen
+    if mixer.normalizer == "sigmoid":
+        return seen / (1 + n * torch.exp(-scores))
+    if mixer.normalizer == "entmax15":
+        return entmax15(scores, seen)
+    return softmax_of(scores, seen)
+
+
+def entmax15(scores, seen):
+    """Find the threshold at which the weights of the visible keys sum to one by bisection."""
+    halved = (scores / 2).masked_fill(~seen, -torch.inf)
+    known = halved.detach()
+    low, high = known.amax(-1, keepdim=True) - 1, known.amax(-1, keepdim=True)
+    for _ in range(80):
+        middle = (low + high) / 2
+        above = (known - middle).clamp(min=0).square().sum(-1, keepdim=True) >= 1
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    # A step of Newton's method, whose gradient is that of the threshold.
+    roots = (halved - low).clamp(min=0).nan_to_num(0)
+    threshold = low + (roots.square().sum(-1, keepdim=True) - 1) / (2 * roots.sum(-1, keepdim=True))
+    return (halved - threshold).clamp(min=0).square().nan_to_num(0)
 
 
 def additive(mixer, x, seen):

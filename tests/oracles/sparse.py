@@ -2,6 +2,7 @@
 
 import torch
 
+from lra_bench.models.sparse.axial import AxialAttention
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
 from lra_bench.models.sparse.blockwise import Blockwise
@@ -21,6 +22,7 @@ from tests.oracles.positions import rotated
 from tests.oracles.softmax import softmax
 
 SMALL = {
+    "axial": {"columns": 7},
     "local": {"window": 5},
     "block_local": {"block": 7},
     "blockwise": {"block": 7},
@@ -35,6 +37,17 @@ SMALL = {
     "etc": {"window": 5, "global_tokens": 4, "clip": 3},
     "bpt": {"neighbours": 2, "levels": 3},
 }
+
+
+def axial(mixer, x, seen):
+    n = x.shape[1]
+    near = torch.zeros(n, n, dtype=torch.bool)
+    for i in range(n):
+        for j in range(n):
+            same_row, row_above = (i // mixer.columns - j // mixer.columns == above for above in (0, 1))
+            same_column = i % mixer.columns == j % mixer.columns
+            near[i, j] = same_column if mixer.layer % 2 else same_row or (mixer.causal and row_above)
+    return softmax(mixer, x, seen & near)
 
 
 def window(mixer, x, seen):
@@ -278,6 +291,7 @@ def etc(mixer, x, seen):
 
 OUTPUTS = {BPTransformer: bpt, ETC: etc, Longformer: longformer, StarTransformer: star}
 ORACLES = {
+    AxialAttention: axial,
     SlidingWindow: window,
     BlockLocal: same_block,
     Blockwise: blockwise,

@@ -84,6 +84,12 @@ def test_synthetic_batch_has_the_shape_of_its_task(kind: str) -> None:
     assert torch.equal(batch.tokens, again.inputs) and not torch.equal(batch.tokens, other.inputs)
 
 
+def test_synthetic_rows_of_generation_have_one_separator_in_the_middle() -> None:
+    spec = dataclasses.replace(toy.spec(), kind="generation", separator=2)
+    tokens = synthetic_batch(spec, 3, 50, CPU).tokens
+    assert tokens is not None and (tokens == 2).nonzero().tolist() == [[row, 25] for row in range(3)]
+
+
 def test_synthetic_batch_of_values_is_standard_normal() -> None:
     batch = synthetic_batch(toy.spec(channels=4), 3, 500, CPU)
     assert batch.tokens is None and batch.values is not None

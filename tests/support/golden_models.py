@@ -21,7 +21,7 @@ LENGTH = GRID[0] * GRID[1]
 LENGTHS = [LENGTH, 97]
 LAYERS = 2
 NOISE = 0.1
-SIZES = {"width": WIDTH, "depth": LAYERS, "ff_width": 24, "dropout": 0.0}
+SIZES = {"width": WIDTH, "heads": HEADS, "depth": LAYERS, "ff_width": 24, "dropout": 0.0}
 KINDS = {
     "classification": (task(length=LENGTH), LENGTHS),
     "matching": (task("matching", classes=2, length=LENGTH), (LENGTHS, LENGTHS[::-1])),
@@ -98,7 +98,7 @@ def double_precision(seed=0):
 def small(node):
     """Return the node of a network with ``SIZES`` in place of interpolations such as ``${backbone.width}``."""
     text = {f"${{backbone.{name}}}": size for name, size in SIZES.items()}
-    return {**{name: text.get(value, value) for name, value in node.items()}, "dropout": 0.0}
+    return {**{name: text.get(str(value), value) for name, value in node.items()}, "dropout": 0.0}
 
 
 def gradients(module):

@@ -21,7 +21,7 @@ CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
 LONG |= {"copy", "needle", "retrieval_synthetic", "selective_copy", "recall_ladder", "s3", "a5", "s5"}
-LONG |= {"key_to_door_memory"}
+LONG |= {"key_to_door_memory", "reverse", "sort"}
 LONG |= {"mad_noisy", "mad_fuzzy", "mad_copy", "mad_memorisation", "mqar_forgetting", "mqar_compositional"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
@@ -44,8 +44,9 @@ SLICINGS = {
     "mad_compression": {"distance"},
     "key_to_door": {"asked return", "actions"},
     "key_to_door_memory": {"asked return", "actions"},
+    **{task: {"generated", "length"} for task in ("addition", "reverse", "sort")},
 }
-ROLLED_OUT = {"key_to_door", "key_to_door_memory"}
+ROLLED_OUT = {"key_to_door", "key_to_door_memory", "addition", "reverse", "sort"}
 """Tasks that compute their score themselves, so that floors are not those of the rows of a split."""
 FAST = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
 

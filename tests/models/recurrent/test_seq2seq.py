@@ -74,6 +74,40 @@ def test_equals_its_definition_with_gradients(cell, attention, within):
         assert (one - other).abs().max() < 1e-10 and other.abs().max() > 0
 
 
+def generated_logits(network, tokens):
+    """Return the logits of one row of a source, a separator and an answer from the separator on, step by step."""
+    end = tokens.tolist().index(network.spec.separator)
+    x, size = network.embedding(tokens[:end]), network.encoder.hidden_size
+    states, last, cells = network.encode(x[None], torch.tensor([end]))
+    h, c = network.begin(last[0]).tanh(), cells[0] if cells is not None else torch.zeros(2 * size, dtype=x.dtype)
+    found = []
+    for symbol in network.embedding(tokens[end:]):
+        attended: tuple[torch.Tensor, ...] = ()
+        if network.attend is not None:
+            pooling = network.attend
+            scores = [pooling.weigh(torch.tanh(pooling.for_rows(each) + pooling.for_state(h))) for each in states[0]]
+            attended = ((torch.stack(scores).softmax(0) * states[0]).sum(0),)
+        h, c = step(network.decoder, "l0", torch.cat((symbol, *attended)), h, c)
+        found.append(network.head(torch.cat((h, *attended))))
+    return torch.stack(found)
+
+
+@pytest.mark.agrees("seq2seq", "seq2seq_attention", compared="definition with an answer, step by step", within=1e-10)
+@every_form
+def test_generation_equals_its_definition(cell, attention, within):
+    spec = task("generation", "causal", separator=2)
+    network, batch = make(spec, cell=cell, attention=attention), batch_for(spec, (14, 14, 14))
+    batch.tokens[batch.tokens == 2] = 3
+    ends = (1, 6, 12)
+    batch.tokens[range(3), ends] = 2
+    logits = network(batch).logits
+    for row, end in enumerate(ends):
+        assert (logits[row, end:] - generated_logits(network, batch.tokens[row])).abs().max() <= within
+    logits.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+    assert network.supports(spec) is None
+
+
 @every_form
 def test_padding_has_no_effect(cell, attention):
     network, short = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1))
