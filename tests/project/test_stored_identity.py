@@ -32,10 +32,12 @@ def names(group: str) -> list[str]:
 def choices() -> list[str]:
     """Return every model on one task, every task under every protocol, and every position, as overrides.
 
-    The tasks retrieval, csv and hub are left out, because they need files.
+    Stored choices are kept. The tasks retrieval, csv and hub are left out, because they need files.
     """
     tasks = [task for task in names("task") if task not in ("retrieval", "csv", "hub")]
-    chosen = [f"task={tasks[n % len(tasks)]} model={model} protocol=quick" for n, model in enumerate(names("model"))]
+    stored = {option for choice in CELLS for option in choice.split()}
+    added = [name for name in names("model") if f"model={name}" not in stored]
+    chosen = [*CELLS, *(f"task={tasks[n % len(tasks)]} model={model} protocol=quick" for n, model in enumerate(added))]
     protocols = [name for name in names("protocol") if name != "published"]
     chosen += [f"task={task} model=transformer protocol={name}" for task in tasks for name in protocols]
     chosen += [f"task=listops model=transformer protocol=quick position={name}" for name in names("position")]

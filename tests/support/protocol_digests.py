@@ -21,13 +21,14 @@ FILE = Path(__file__).parents[1] / "config" / "protocol_digests.json"
 def digests(tasks: list[str], models: list[str]) -> dict[str, str]:
     """Return the digest of each protocol: of the merged values of all cells, before the choice of a position.
 
-    The launcher, which no protocol sets, is left out.
+    The launcher and the pretraining, which no protocol sets, are left out.
     """
     load = Loader(None)
 
     def values(protocol: str, task: str, model: str) -> dict[str, Any]:
         choices = {**defaults()["choices"], "hardware": "cpu", "protocol": protocol, "task": task, "model": model}
-        return {name: value for name, value in combined(load.layers(choices)).items() if name != "launcher"}
+        merged = combined(load.layers(choices))
+        return {name: value for name, value in merged.items() if name not in ("launcher", "pretrain")}
 
     with hydra_context():
         return {
