@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .layout import Cell, Sheet, pages
-from .legend import SEED, Entry, floor_entry, floor_notes, score_bars
+from .contract import Figure
+from .layout import Panel, Sheet, pages
+from .legend import SEED, Entry, draw_floor, floor_entry, floor_notes, score_bars
 from .palette import REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
-from .variants import CROWDED, PANEL, at_floor, heading, in_order, looks_of, panel_title, seed_values, sheets, units
+from .variants import (
+    CROWDED,
+    PANEL,
+    at_floor,
+    heading,
+    in_order,
+    looks_of,
+    panel_title,
+    score_extent,
+    seed_values,
+    sheets,
+    units,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Page
 
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
@@ -26,58 +38,66 @@ HEIGHT, HEIGHT_ALONE = 1.75, 2.3
 """Height of a panel, and of the only panel of a page, in inches."""
 
 
-def _scale(rows: pd.DataFrame) -> float:
-    """Return the factor of scores, 1 for other quantities."""
-    return units(rows["metric"].iloc[0])[0] if "metric" in rows else 1.0
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The definition of a line plot.
+class Curves(Figure):
+    """A line plot.
 
     Attributes:
         panel: The columns shared by the rows of a panel.
         x: The column of the x axis.
         y: The column of the y axis; without a column ``metric``, lower values are better.
         bars: Whether intervals from the column ``low`` to ``high`` are drawn as bars, otherwise as bands.
-        title: A function that returns the title of a panel from the rows of the panel and of the sheet.
-        decorate: A function that draws everything except the curves, and sets scales and labels, from all rows of the
-            panel.
-        scale: A function that returns the factor of y.
-        legend: A function that returns the legend entries for what ``decorate`` draws, by default those of scores.
-        notes: A function that returns sentences of the caption, by default on the floors.
-        name: A function that returns the legend entry of a curve from its label and rows.
         document: The columns shared by the rows of a sheet, in addition to protocol and section.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
         lines: The columns that identify a curve in order, the last one its name; empty if curves are variants. Variants
             that are not selected are drawn as faint lines.
         columns: The number of panels per row.
-        at_floor: A function that returns whether a curve is drawn in grey because it is not better than the floor, from
-            the rows of the curve in one panel; None if none is.
         aside: The range of x over which curves are shifted against each other, so that bars of curves with the same x
             remain readable: in octaves, or in units of x if ``linear``.
         linear: Whether the x axis is linear.
-        joined: A function that returns whether the points of the curves in a panel are joined by lines.
     """
 
-    panel: Sequence[str]
-    x: str
-    y: str
-    bars: bool
-    title: Callable[[pd.DataFrame, pd.DataFrame], str]
-    decorate: Callable[[Axes, pd.DataFrame], None]
-    scale: Callable[[pd.DataFrame], float] = _scale
-    legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: [*floor_entry(rows), *score_bars(rows)]
-    notes: Callable[[pd.DataFrame], Sequence[str]] = floor_notes
-    name: Callable[[str, pd.DataFrame], str] = lambda label, own: label
+    panel: Sequence[str] = PANEL
+    x = ""
+    y = "score"
+    bars = True
     document: Sequence[str] = ()
     apart: Sequence[str] = ()
     lines: Sequence[str] = ()
-    columns: int = 3
-    at_floor: Callable[[pd.DataFrame], bool] | None = None
-    aside: float = 0.0
-    linear: bool = False
-    joined: Callable[[pd.DataFrame], bool] = lambda rows: True
+    columns = 2
+    aside = 0.0
+    linear = False
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw everything except the curves, and set scales and labels, from all rows of a panel."""
+        raise NotImplementedError
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        """Return the title of a panel from its rows and those of the sheet."""
+        return panel_title(rows, sheet)
+
+    def scale(self, rows: pd.DataFrame) -> float:
+        """Return the factor of y, by default that of scores."""
+        return units(rows["metric"].iloc[0])[0] if "metric" in rows else 1.0
+
+    def legend(self, rows: pd.DataFrame) -> Sequence[Entry]:
+        """Return the legend entries for what ``decorate`` draws, by default those of scores."""
+        return [*floor_entry(rows), *score_bars(rows)]
+
+    def notes(self, rows: pd.DataFrame) -> Sequence[str]:
+        """Return sentences of the caption, by default on the floors."""
+        return floor_notes(rows)
+
+    def name(self, label: str, rows: pd.DataFrame) -> str:
+        """Return the legend entry of a curve from its label and rows."""
+        return label
+
+    def at_floor(self, rows: pd.DataFrame) -> bool:
+        """Return whether a curve is grey because it is not better than the floor, from its rows in one panel."""
+        return False
+
+    def joined(self, rows: pd.DataFrame) -> bool:
+        """Return whether the points of the curves in a panel are joined by lines."""
+        return True
 
     @property
     def key(self) -> list[str]:
@@ -88,6 +108,11 @@ class Curves:
         """Return the keys of the curves in the order of the legend."""
         return sorted(set(rows[self.key].itertuples(index=False, name=None))) if self.lines else in_order(rows)
 
+    def look(self, rows: pd.DataFrame, look: Look) -> Look:
+        """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all."""
+        panels = (panel for _, panel in rows.groupby(list(self.panel), dropna=False, observed=True))
+        return look.faint() if all(map(self.at_floor, panels)) else look
+
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
         """Yield one sheet for each protocol, section and value of ``document``.
 
@@ -96,28 +121,33 @@ class Curves:
         for parts, rows in sheets(data, *self.document):
             shown = best(rows, self)
             notes = [*_selection(self, rows, len(shown)), *self.notes(rows)]
-            yield Sheet(parts, _sheet_pages(self, parts, rows, shown, width), rows, notes)
+            yield Sheet(parts, self._pages(parts, rows, shown, width), rows, notes)
 
-
-def _sheet_pages(
-    kind: Curves, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float
-) -> Iterator[Figure]:
-    look_of: Looks = numbered(kind.order(rows)) if kind.lines else looks_of(rows)
-    drawn = rows[rows["label"].isin(shown)]
-    left_out = rows["label"].nunique() - len(shown)
-    # If curves are not variants, each panel belongs to one variant and is omitted with it.
-    panelled = drawn if kind.lines else rows
-    faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
-    others = faint if left_out and not kind.lines else []
-    apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
-    for group in apart:
-        own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
-        panels = [panel for _, panel in group.groupby(list(kind.panel), dropna=False, observed=True)]
-        height = HEIGHT if len(panels) > 1 else HEIGHT_ALONE
-        cells = [_cell(kind, panel[panel["label"].isin(shown)], panel, rows, look_of, height) for panel in panels]
-        legend = [*_entries(kind, group[group["label"].isin(shown)], look_of), *others, *kind.legend(group)]
-        columns = 1 if width <= COLUMN_INCHES else kind.columns
-        yield from pages(cells, width, columns, legend, heading((*parts, *own)))
+    def _pages(self, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float) -> Iterator[Page]:
+        look_of: Looks = numbered(self.order(rows)) if self.lines else looks_of(rows)
+        left_out = rows["label"].nunique() - len(shown)
+        # If curves are not variants, each panel belongs to one variant and is omitted with it.
+        panelled = rows[rows["label"].isin(shown)] if self.lines else rows
+        faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
+        others = faint if left_out and not self.lines else []
+        by = [*PANEL, *self.apart]
+        groups = [group for _, group in panelled.groupby(by, dropna=False)] if self.apart else [panelled]
+        for group in groups:
+            own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in self.apart)) if self.apart else ()
+            panels = [panel for _, panel in group.groupby(list(self.panel), dropna=False, observed=True)]
+            height = HEIGHT if len(panels) > 1 else HEIGHT_ALONE
+            drawn = [(panel[panel["label"].isin(shown)], panel) for panel in panels]
+            cells = [
+                Panel(self.title(whole, rows), partial(draw_panel, self, some, whole, look_of), height)
+                for some, whole in drawn
+            ]
+            curves = dict(iter(group[group["label"].isin(shown)].groupby(self.key[-1])))
+            entries = [
+                Entry(self.name(key[-1], curves[key[-1]]), self.look(curves[key[-1]], look_of[key]).options())
+                for key in self.order(group[group["label"].isin(shown)])
+            ]
+            columns = 1 if width <= COLUMN_INCHES else self.columns
+            yield from pages(cells, width, columns, [*entries, *others, *self.legend(group)], heading((*parts, *own)))
 
 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
@@ -156,65 +186,33 @@ def _selection(kind: Curves, rows: pd.DataFrame, shown: int) -> list[str]:
     return [f"{shown} of {total} variants {how}: {names}; all are in the CSV file"]
 
 
-def _cell(
-    kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataFrame, look_of: Looks, height: float
-) -> Cell:
-    draw = partial(draw_panel, kind=kind, rows=rows, whole=whole, look_of=look_of)
-    return Cell(kind.title(whole, sheet), draw, height)
-
-
-def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
-    own = dict(iter(rows.groupby(kind.key[-1])))
-    return [
-        Entry(kind.name(key[-1], own[key[-1]]), _look(kind, own[key[-1]], look_of[key]).options())
-        for key in kind.order(rows)
-    ]
-
-
-def _look(kind: Curves, own: pd.DataFrame, look: Look) -> Look:
-    """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all of them."""
-    if kind.at_floor is None:
-        return look
-    panels = (panel for _, panel in own.groupby(list(kind.panel), dropna=False, observed=True))
-    return look.faint() if all(map(kind.at_floor, panels)) else look
-
-
-def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
-    """Draw one panel: the curves of ``rows`` in their looks, and the other curves of ``whole`` in grey behind them.
-
-    Args:
-        ax: The axes of the panel.
-        kind: The definition of the plot.
-        rows: The rows of the selected curves.
-        whole: All rows of the panel.
-        look_of: The look of each key of ``kind.lines``.
-    """
+def draw_panel(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks, ax: Axes) -> None:
+    """Draw the curves of ``rows`` in their looks, and the other curves of the panel's ``whole`` rows in grey behind."""
     import numpy as np
 
     scale = kind.scale(whole)
     kind.decorate(ax, whole)
     names = kind.order(rows)
+    joined = {} if kind.joined(whole) else {"linestyle": "none"}
     if len(rows) < len(whole):
         others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)
         # One line with gaps: separate lines take as long as everything else in the panel.
         gap = np.full((1, 2), np.nan)
         faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
-        dots = {} if kind.joined(whole) else {"linestyle": "none", "marker": ".", "markeredgewidth": 0.0}
+        dots = {"marker": ".", "markeredgewidth": 0.0, **joined} if joined else {}
         options: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "zorder": 1.5, "gid": "faint", **dots}
         ax.plot(*faint.T, scalex=False, scaley=False, **options)
     curves = _arrays(kind, rows, scale)
     curve_rows: dict[Any, Any] = rows.groupby(kind.key, sort=False).groups
     spread = kind.aside / max(len(names) - 1, 5)
-    joined = {} if kind.joined(whole) else {"linestyle": "none"}
-    bars = []
     for number, key in enumerate(names):
         x, y, low, high = curves[key].T
         own = rows.loc[curve_rows[key]]
-        look = _look(kind, own, look_of[key])
+        look = kind.look(own, look_of[key])
         if kind.bars:
             shift = spread * (number - (len(names) - 1) / 2)
             x = x + shift if kind.linear else x * 2**shift
-            bars.append((x, low, high, [look.colour] * len(x)))
+            ax.vlines(x, low, high, colors=look.colour, linewidth=0.8, zorder=3)
             if "seed_scores" in rows:
                 _mark_seeds(ax, own, x, y, scale, look)
         elif (low < high).any():
@@ -222,9 +220,6 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
         sparse = max(1, len(x) // 6) if not joined else 1
         behind = 0.1 if look != look_of[key] else 0.0
         ax.plot(x, y, zorder=3.5 - behind, markevery=(number % sparse, sparse), **{**look.options(), **joined})
-    if bars:
-        x, low, high, colours = map(np.concatenate, zip(*bars, strict=True))
-        ax.vlines(x, low, high, colors=list(colours), linewidth=0.8, zorder=3)
 
 
 def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look: Look) -> None:
@@ -241,14 +236,22 @@ def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look
 
 def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
     """Return x and the scaled y, low and high (P, 4) of each curve."""
-    columns = [kind.x, kind.y, "low", "high"]
-    values = rows[columns].to_numpy(float) * (1, scale, scale, scale)
+    values = rows[[kind.x, kind.y, "low", "high"]].to_numpy(float) * (1, scale, scale, scale)
     found: dict[Any, Any] = rows.groupby(kind.key, sort=False).indices
     return {key: values[places] for key, places in found.items()}
 
 
 def limits(ax: Axes, low: float, high: float) -> None:
-    """Set the y axis from ``low`` to ``high`` with a margin; leave it as it is if they are NaN."""
+    """Set the y axis from ``low`` to ``high`` with a margin and few ticks; leave it as it is if they are NaN."""
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     if math.isfinite(margin):
+        ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
         ax.set_ylim(low - margin, high + margin)
+
+
+def score_axis(ax: Axes, rows: pd.DataFrame, x: str = "") -> None:
+    """Draw the floors of a panel of scores, at each value of the column ``x`` if it is given, and set its y axis."""
+    factor, name = units(rows["metric"].iloc[0])
+    draw_floor(ax, rows, x)
+    limits(ax, *(factor * end for end in score_extent(rows)))
+    ax.set_ylabel(name)

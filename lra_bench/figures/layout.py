@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lra_bench.runtime.files import replacing
 from lra_bench.runtime.safe_text import without_formulas
@@ -60,8 +60,7 @@ class Sheet:
         return re.sub(r"[^\w-]+", "-", "-".join(part for part in self.parts if part), flags=re.ASCII)
 
 
-@dataclass(frozen=True)
-class Cell:
+class Panel(NamedTuple):
     """A panel: its title, the function that draws into its axes, and the height of the axes in inches.
 
     ``draw`` may return a function that is called when the size of the axes is final, such as to place labels.
@@ -75,38 +74,30 @@ class Cell:
 
 
 def pages(
-    cells: Sequence[Cell], width: float, columns: int, legend: Sequence[Entry] = (), title: str = ""
+    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Entry] = (), title: str = ""
 ) -> Iterator[Figure]:
-    """Yield the pages with all panels, row by row.
+    """Yield pages with all panels, row by row, and with the same legend at the bottom and title at the top.
 
-    Args:
-        cells: The panels.
-        width: The width of a page in inches.
-        columns: The maximum number of panels per row.
-        legend: The entries of the legend at the bottom of every page.
-        title: The title at the top of every page.
-
-    Yields:
-        One figure per page.
+    ``columns`` is the maximum number of panels per row, ``width`` that of a page in inches.
     """
-    columns = min(columns, len(cells))
+    columns = min(columns, len(panels))
     across = int((width / columns - 0.6) / text_inches("x", TITLE_POINTS))
-    titles = [textwrap.fill(cell.title, across) for cell in cells]
+    panels = [panel._replace(title=textwrap.fill(panel.title, across)) for panel in panels]
     title = textwrap.fill(title, int(width / text_inches("x", TITLE_POINTS)))
     below, below_inches = _in_columns(legend, width)
     outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + below_inches
-    page: list[int] = []
+    page: list[Panel] = []
     height = outside
-    for start in range(0, len(cells), columns):
-        row = range(start, min(start + columns, len(cells)))
-        lines = max(titles[place].count("\n") + 1.5 for place in row)
-        own = max(cells[place].height + cells[place].below for place in row) + line_inches(TITLE_POINTS) * lines
+    for start in range(0, len(panels), columns):
+        row = panels[start : start + columns]
+        lines = max(panel.title.count("\n") + 1.5 for panel in row)
+        own = max(panel.height + panel.below for panel in row) + line_inches(TITLE_POINTS) * lines
         if page and height + own > PAGE_HEIGHT_INCHES:
-            yield _page([cells[at] for at in page], [titles[at] for at in page], (width, height), columns, below, title)
+            yield _page(page, (width, height), columns, below, title)
             page, height = [], outside
-        page += row
+        page = [*page, *row]
         height += own
-    yield _page([cells[at] for at in page], [titles[at] for at in page], (width, height), columns, below, title)
+    yield _page(page, (width, height), columns, below, title)
 
 
 def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any], float]:
@@ -142,12 +133,7 @@ def _distributed(labels: Sequence[str], columns: int) -> list[Sequence[str]]:
 
 
 def _page(
-    cells: Sequence[Cell],
-    titles: Sequence[str],
-    size: tuple[float, float],
-    columns: int,
-    legend: dict[str, Any],
-    title: str,
+    panels: Sequence[Panel], size: tuple[float, float], columns: int, legend: dict[str, Any], title: str
 ) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -155,18 +141,18 @@ def _page(
     with style():
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        heights = [max(cell.height for cell in cells[at : at + columns]) for at in range(0, len(cells), columns)]
+        heights = [max(panel.height for panel in panels[at : at + columns]) for at in range(0, len(panels), columns)]
         axes = list(figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights).flat)
-        finish = [cell.draw(ax) for cell, ax in zip(cells, axes, strict=False)]
-        for ax in axes[len(cells) :]:
+        for ax in axes[len(panels) :]:
             ax.remove()
-        for own, ax in zip(titles, axes, strict=False):
-            ax.set_title(own, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
+        finish = [panel.draw(ax) for panel, ax in zip(panels, axes, strict=False)]
+        for panel, ax in zip(panels, axes, strict=False):
+            ax.set_title(panel.title, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
         if title:
             figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
         if legend:
             figure.legend(loc="outside lower left", **legend)
-        _fix_positions(figure, axes[: len(cells)], [cell.height for cell in cells], sum(heights))
+        _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights))
         for call in filter(None, finish):
             call()
     return figure
@@ -197,7 +183,7 @@ def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) 
     """Write the pages of a sheet as one PDF and one PNG each, its data as CSV, and its caption as text and LaTeX.
 
     Pages are drawn sequentially and not kept. Each file is written atomically. Equal figures result in equal bytes,
-    because no date is written.
+    because no date is written. Raises ``UserError`` if the folder cannot be written.
 
     Args:
         sheet: The pages, data and notes.
@@ -205,12 +191,6 @@ def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) 
         folder: The output folder.
         name: The name of the figure, to which that of the sheet is added; the PNG of the second page ends in ``-2``.
         pdf: Whether to write the PDF. Without it, saving takes half as long.
-
-    Returns:
-        The paths of the written files.
-
-    Raises:
-        UserError: If the folder cannot be written.
     """
     from matplotlib.backends.backend_pdf import PdfPages
 

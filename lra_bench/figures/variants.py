@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
@@ -25,11 +25,6 @@ NAMED = 2  # with more modified keys than this, a label contains their number on
 MARK = " (reference)"
 CROWDED = 8
 """Maximum number of variants drawn as distinguishable curves in one panel."""
-
-
-def excluded_unless(drawn: Callable[[Record], object], reason: str) -> Callable[[Sequence[Record]], list[str]]:
-    """Return a function of records: an empty text for each of which ``drawn`` is true, otherwise ``reason``."""
-    return lambda records: ["" if drawn(record) else reason for record in records]
 
 
 def identity(record: Record) -> dict[str, Any]:
@@ -82,17 +77,10 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
 
     ``train_length`` is the length of the scored examples, in tokens.
     """
-    import pandas as pd
-
     columns = of_runs(SCORES)
-    return pd.DataFrame(
-        [
-            identity(record)
-            | values(Run(record), columns)
-            | {"train_length": record.extrapolation["train_length"] if record.extrapolation else None}
-            for record in records
-        ]
-    )
+    lengths = [record.extrapolation["train_length"] if record.extrapolation else None for record in records]
+    found = [[values(Run(record), columns) | {"train_length": n}] for record, n in zip(records, lengths, strict=True)]
+    return placed(records, found)
 
 
 def with_claims(rows: pd.DataFrame, records: Sequence[Record], pairs: bool = True) -> pd.DataFrame:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.figures import extrapolation, speed_vs_length
 from lra_bench.figures.legend import ended
+from lra_bench.figures.lengths import averaged, extrapolation
+from lra_bench.figures.speed_vs_length import SPOKEN, speed_vs_length
 from lra_bench.figures.variants import units
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
@@ -52,7 +53,7 @@ def learning(records: Sequence[Record]) -> Chart | None:
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
     scored = _usable(records, extrapolation.exclusions(records))
-    rows = _rows(extrapolation.averaged(scored)) if scored else []
+    rows = _rows(averaged(scored)) if scored else []
     plain = [row for row in rows if not row["knob"]]
     references = _references(plain, "length_variant")
     found = {}
@@ -96,7 +97,7 @@ def _cost(rows: Rows, reference: Rows) -> Chart:
     is_time = first["quantity"] == "time"
     factor = 1e3 if is_time else 1e-6
     series = [
-        _series(speed_vs_length.SPOKEN[mode], style, _points(own, "length", "value", factor))
+        _series(SPOKEN[mode], style, _points(own, "length", "value", factor))
         for mode, style in (("train", "own"), ("inference", "variant"))
         if (own := [row for row in drawn if row["mode"] == mode])
     ]
@@ -108,10 +109,7 @@ def _cost(rows: Rows, reference: Rows) -> Chart:
     for row in sorted(rows, key=lambda row: row["length"]):
         if row["status"] != "ok":
             ends.setdefault(row["mode"], row)
-    notes = [
-        f"{speed_vs_length.SPOKEN[mode]} failed at {end['length']:,} tokens: {ended(end['status'])}"
-        for mode, end in ends.items()
-    ]
+    notes = [f"{SPOKEN[mode]} failed at {end['length']:,} tokens: {ended(end['status'])}" for mode, end in ends.items()]
     axis = (f"length (tokens), batch size {first['batch'].removeprefix('batch')}", "log")
     unit = "milliseconds" if is_time else f"{first['counter']}, MB"
     return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))

@@ -24,10 +24,10 @@ from lra_bench import figures
 from lra_bench.contracts import UserError
 from lra_bench.figures import NothingToDrawError, draw, figure_names, style, task_table
 from lra_bench.figures import figure as load
+from lra_bench.figures.budgets import COSTS
 from lra_bench.figures.curves import limits
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
-from lra_bench.figures.score_vs_depth import COSTS
 from lra_bench.figures.variants import score_extent
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section

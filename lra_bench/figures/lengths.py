@@ -1,0 +1,290 @@
+"""Figures of scores over lengths: of the same weights, with knobs, and of separate trainings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.measurements.lengths import ratio_name
+from lra_bench.records.curves import curves
+from lra_bench.records.points import ExtrapolationPoint
+from lra_bench.records.schema import Record
+from lra_bench.tables.runs import Run
+from lra_bench.tables.seeds import over_seeds
+
+from .curves import Curves, score_axis
+from .legend import DOT, ended
+from .palette import GREY
+from .style import SMALL
+from .variants import IDENTITY, PANEL, SHEET, panel_title, placed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+LENGTHENED = (*PANEL, "train_length", "length_variant")
+POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
+NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name", "status")
+COLUMNS = [
+    *POINT, "seeds", "score", "low", "high", "interval", "seed_scores", "learned", "floor", "floor_name", "metric",
+    "status",
+]  # fmt: skip
+LENGTH_OPTIONS = ("length", "max_length", "window", "context")
+"""Task options that set the training length."""
+TOKENS_PER_STEP = {"key_to_door": 3, "key_to_door_memory": 3, "delayed_recall": 1}
+"""Tokens of a step in the tasks of the figure ``middle_phase``."""
+TRAINED = {"color": GREY, "linewidth": 0.8}
+"""Look of the line at the training length, as keyword arguments of matplotlib."""
+
+
+def all_points(records: Sequence[Record]) -> pd.DataFrame:
+    """Return one row per variant, knob and length, averaged over seeds; ``status`` is ok if any seed has a score."""
+    import pandas as pd
+
+    points = placed(records, [[*_rows(record)] for record in records])
+    numbers = ["score", "low", "high", "floor"]
+    points[numbers] = points[numbers].apply(pd.to_numeric)
+    return over_seeds(points, POINT, {"status": "first"})[COLUMNS]
+
+
+def averaged(records: Sequence[Record]) -> pd.DataFrame:
+    """Return one row per variant, knob and length with a score, averaged over seeds."""
+    data = all_points(records)
+    return data[data["status"] == "ok"].drop(columns="status")
+
+
+def without_knobs(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the options of the training."""
+    return data[data["knob"] == ""].drop(columns="knob")
+
+
+def _rows(record: Record) -> Iterator[dict[str, Any]]:
+    metric, train_length = record.metric, record.extrapolation and record.extrapolation["train_length"]
+    run = Run(record)
+    for variant, knob, point in _points(record):
+        numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
+        place = {"train_length": train_length, "metric": metric, "length_variant": variant, "knob": knob}
+        yield {**place, **numbers, "clears_floor": run.clears_floor_at(point)}
+
+
+def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
+    """Return the length variant, the knob and the point of every scored point, once for each curve it belongs to."""
+    return (found for found in _points(record) if found[2]["score"] is not None)
+
+
+def _points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
+    if record.status != "ok" or record.extrapolation is None:
+        return
+    for (variant, knob), members in curves(record.extrapolation["points"]).items():
+        for point in members:
+            yield variant, knob, point
+
+
+def times(ratio: float) -> str:
+    """Return the text of a ratio of lengths, such as ``2×``."""
+    return ratio_name(ratio).replace("x", "×")
+
+
+class OverLength(Curves):
+    """Scores over a length on a logarithmic axis with a label ``label``."""
+
+    aside = 0.06
+    label = ""
+
+    def has_data(self, record: Record) -> object:
+        """Return whether there is a score as trained."""
+        return any(not knob for _, knob, _ in scored_points(record))
+
+    def tick(self, length: float) -> str:
+        """Return the label of a length."""
+        return f"{length:,}"
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw the floor at each length, and set the axes."""
+        places = sorted(rows[self.x].unique())
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(places, [self.tick(place) for place in places])
+        ax.minorticks_off()
+        ax.set_xlim(min(places) / 1.3, max(places) * 1.3)
+        ax.set_xlabel(self.label, fontsize=SMALL)
+        score_axis(ax, rows, self.x)
+
+
+class Extrapolation(OverLength):
+    """Score over length relative to the training length, with the floor (baseline without a model) at each length.
+
+    Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
+    small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
+    floor at each length, the vertical line the training length. The legend states the shortest longer length without a
+    score, with the reason.
+    """
+
+    remedy = "run lra-bench bench, which evaluates each model at the lengths of measure.extrapolation_ratios"
+    missing = "without a score at other lengths"
+    panel = LENGTHENED
+    x = "ratio"
+    columns = 3
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and length; ``status`` is the reason for a missing score."""
+        return without_knobs(all_points(records))
+
+    def tick(self, length: float) -> str:
+        """Return the label of a relative length."""
+        return times(length)
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        """Return the task, and the method of changing the length unless examples are generated for each length."""
+        variant = rows["length_variant"].iloc[0]
+        return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw floors and training length, and set the axes."""
+        super().decorate(ax, rows)
+        ax.axvline(1.0, zorder=1, **TRAINED)
+        ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=SMALL)
+
+    def name(self, label: str, rows: pd.DataFrame) -> str:
+        """Return the variant and the length from which it has no score, with the panels unless it is in all of them."""
+        ends: dict[str, list[str]] = {}
+        panels = list(rows.groupby(list(LENGTHENED), dropna=False))
+        for _, own in panels:
+            first = own[(own["ratio"] > 1) & (own["status"] != "ok")].sort_values("ratio").head(1)
+            for status, ratio, task in first[["status", "ratio", "task"]].itertuples(index=False, name=None):
+                ends.setdefault(f"{ended(status)} at {times(ratio)}", []).append(task)
+        parts = [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
+        return DOT.join([label, *parts])
+
+
+class EvaluationKnobs(Extrapolation):
+    """Score of each trained variant over longer lengths, with options set for evaluation only.
+
+    There is one panel per task and variant, with one line as trained and one per option. The dashed line is the floor
+    at each length, the vertical line the training length.
+    """
+
+    remedy = "run lra-bench bench or evaluate on a model that has such options (measure.extrapolation_knobs)"
+    missing = "without a score with an option set for evaluation only"
+    panel = (*LENGTHENED, "label")
+    lines = ("knob", "setting")
+    columns = 2
+    name = Curves.name
+
+    def has_data(self, record: Record) -> object:
+        """Return whether there is a score with a knob."""
+        return any(knob and point["knob"] for _, knob, point in scored_points(record))
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant with several settings, setting and length from the training length on."""
+        data = averaged(records)
+        several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
+        data = data[several & (data["ratio"] >= 1)]
+        return data.assign(setting=data["knob"].where(data["knob"] != "", "as trained"))
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        """Return the task and the variant."""
+        return f"{super().title(rows, sheet)} · {rows['label'].iloc[0]}"
+
+
+class ScoreVsLength(OverLength):
+    """Score over the length that a system is trained and tested at.
+
+    Each point is a separate training, tested at its own length. The dashed line is the strongest floor. Points at which
+    no seed exceeds it are grey.
+    """
+
+    remedy = "run lra-bench bench with two or more lengths, such as task=copy task.length=128,256"
+    missing = "without a score at the training length"
+    x, label = "length", "training and test length (tokens)"
+
+    def has_data(self, record: Record) -> object:
+        """Return whether there is a score at the training length."""
+        return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and training length, averaged over seeds, for variants with several lengths.
+
+        Cells whose configurations differ only in the length are one variant. Cells of one system in several tasks are
+        one variant with the modified keys that they share, unless a task contains the system twice. ``hash`` identifies
+        the variant.
+        """
+        data = without_knobs(averaged(records))
+        # The point at the training length is part of the curve of every length variant.
+        data = data[data["ratio"] == 1].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
+        data = data.drop(columns=["ratio", "length_variant", "train_length"])
+        digests = {(record.key.model, record.key.hash): _digests(record) for record in records}
+        found = [digests[pair] for pair in zip(data["model"], data["hash"], strict=True)]
+        data["hash"], data["whole"] = [system for system, _ in found], [whole for _, whole in found]
+        system = [*SHEET, "variant", "hash", "hardware"]
+        is_unique = data.groupby([*PANEL, *system], dropna=False)["whole"].transform("nunique") == 1
+        data["modified"] = data["modified"].mask(is_unique, data.groupby(system)["modified"].transform(_shared))
+        data["hash"] = data["hash"].where(is_unique, data.pop("whole"))
+        several = data.groupby([*SHEET, *PANEL, *IDENTITY], dropna=False)["length"].transform("nunique") > 1
+        return data[several].sort_values([*SHEET, *PANEL, *IDENTITY, "length"]).reset_index(drop=True)
+
+
+def _shared(modified: pd.Series) -> str:
+    """Return the keys contained in all of the comma-separated lists."""
+    first, *others = (keys.split(", ") for keys in modified.unique())
+    return ", ".join(key for key in first if all(key in keys for keys in others))
+
+
+def _digests(record: Record) -> tuple[str, str]:
+    """Return a hash of the system of a cell, and a hash of its configuration without the length and the seed."""
+    parts = {name: record.config.get(name) for name in ("model", "position", "backbone", "train", "task")}
+    parts["task"] = {key: value for key, value in (parts["task"] or {}).items() if key not in LENGTH_OPTIONS}
+    system = {name: parts[name] for name in ("model", "position", "backbone")}
+    return _digest(system), _digest(parts)
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+class MiddlePhase(OverLength):
+    """Success rate in key to door over the length of the middle phase.
+
+    Vertical lines are the middle phases of the training, the dashed line is the floor. Points at which no seed exceeds
+    the floor are grey.
+    """
+
+    remedy = "run lra-bench bench task=key_to_door,key_to_door_memory"
+    missing = "without a score at any length"
+    x, label = "middle", "middle phase (steps)"
+
+    def exclusions(self, records: Sequence[Record]) -> list[str]:
+        """Return for each record the reason why it is not drawn, empty if it is drawn."""
+        own = [record.key.task in TOKENS_PER_STEP and _phases(record) is not None for record in records]
+        reasons = super().exclusions(records)
+        return [why if found else "of tasks without a middle phase" for why, found in zip(reasons, own, strict=True)]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and length; ``middle`` is the number of steps between the rooms.
+
+        ``trained`` is that number in training.
+        """
+        data = without_knobs(averaged(records))
+        steps = {(record.key.task, record.key.hash): _phases(record) for record in records}
+        trained = [steps[pair][1] for pair in zip(data["task"], data["hash"], strict=True)]  # type: ignore[index]
+        longer = (data["length"] - data["train_length"]) // data["task"].map(TOKENS_PER_STEP)
+        data = data.assign(trained=trained, middle=longer + trained)
+        return data.sort_values([*SHEET, *PANEL, *IDENTITY, "middle"]).reset_index(drop=True)
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw floors and the phases of the training, and set the axes."""
+        super().decorate(ax, rows)
+        for steps in rows["trained"].unique():
+            ax.axvline(steps, color="0.8", linewidth=0.8, zorder=1, gid="trained")
+
+
+def _phases(record: Record) -> list[int] | None:
+    """Return the numbers of steps of the three phases of a record, None if it has none."""
+    phases = (record.config.get("task") or {}).get("phases")
+    known = isinstance(phases, list) and len(phases) == 3 and all(isinstance(steps, int) for steps in phases)
+    return phases if known else None
+
+
+extrapolation, evaluation_knobs, score_vs_length = Extrapolation(), EvaluationKnobs(), ScoreVsLength()
+middle_phase = MiddlePhase()

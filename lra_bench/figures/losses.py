@@ -1,0 +1,255 @@
+"""Figures of validation scores and losses: over training steps, learning rates, and positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.records import tables
+from lra_bench.records.schema import Record
+
+from .curves import Curves, limits
+from .legend import BLOCK, FLOOR, Entry, draw_floor, floor_entry, floor_notes, seed_band, words
+from .lengths import TRAINED, times
+from .palette import AT_FLOOR, BELOW_FLOOR, BLACK, GREY
+from .style import TINY, lengths_below
+from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, places, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+VARIANT = [*SHEET, *PANEL, *IDENTITY]
+CHOICE: dict[str, Any] = {"color": BLACK, "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
+"""Look of the mark of a chosen rate, as keyword arguments of matplotlib."""
+
+
+class LearningCurves(Curves):
+    """Validation score over training steps.
+
+    Lines are means over seeds, in a band of the range over seeds. The dashed line is the strongest floor, and the
+    region of scores that are not better is shaded. A curve is grey if no seed is better than the floor at any
+    evaluation.
+    """
+
+    remedy = "run lra-bench bench, which writes learning curves next to each record"
+    missing = "without learning curves"
+    x = "step"
+    bars = False
+    columns = 3
+
+    def has_data(self, record: Record) -> object:
+        """Return whether learning curves are stored."""
+        return "curves" in record.artifacts and record.metric
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        """Return the validation scores of a record by step, with the strongest floor and its split."""
+        if (curve := tables.validation_curve(record)) is None:
+            return []
+        training = record.training or {}
+        name, floor = record.best_floor() or (None, math.nan)
+        of_split = {"floor": floor, "floor_name": name, "floor_split": "test"}
+        if (score := training.get("validation_floor")) is not None:
+            name = training.get("validation_floor_name")
+            of_split = {"floor": score, "floor_name": name, "floor_split": "validation"}
+        return [
+            {"metric": record.metric, **of_split, "step": step, "score": score}
+            for step, score in zip(*curve, strict=True)
+        ]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and validated step.
+
+        ``floor`` is the strongest floor on ``floor_split``: the validation split, or the test split if the record does
+        not contain the floor on the validation split.
+        """
+        rows = [self.rows(record) for record in records]
+        if not any(rows):
+            return places(records)[:0]
+        points = placed(records, rows).astype({"floor": float})
+        return band(points, [*VARIANT, "metric", "step"], "score", floor_split=("floor_split", "first"))
+
+    def at_floor(self, rows: pd.DataFrame) -> bool:
+        """Return whether no score is better than the floor, of any seed; False if the floor is unknown."""
+        floor = rows["floor"].iloc[0]
+        if rows["metric"].iloc[0] == "bits_per_character":
+            return bool(rows["low"].min() >= floor)
+        return bool(rows["high"].max() <= floor)
+
+    def legend(self, rows: pd.DataFrame) -> list[Entry]:
+        """Return the entries of the floor, of the shaded region, of grey curves and of bands."""
+        entries = []
+        if len(floors := _drawn_floors(rows)):
+            splits = sorted(floors["floor_split"].unique(), reverse=True)
+            shaded = Entry("shaded: scores that are not better than the floor", {"color": BELOW_FLOOR, **BLOCK})
+            entries = [*floor_entry(floors, f"on the {' or '.join(splits)} split"), shaded]
+        if any(self.at_floor(own) for _, own in rows.groupby([*PANEL, "label"], dropna=False)):
+            entries.append(Entry("grey curves: never better than the floor, in any seed", {"color": AT_FLOOR}))
+        return [*entries, *seed_band(rows)]
+
+    def notes(self, rows: pd.DataFrame) -> list[str]:
+        """Return the names of the floors that are drawn."""
+        return floor_notes(_drawn_floors(rows))
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw the floor and the region below it, and set the axes."""
+        factor, name = units(rows["metric"].iloc[0])
+        limits(ax, *(factor * end for end in extent(rows, "low", "high", "floor")))
+        if len(floors := _drawn_floors(rows)):
+            floor = factor * floors["floor"].mean()
+            worst = ax.get_ylim()[rows["metric"].iloc[0] == "bits_per_character"]
+            ax.axhspan(floor, worst, color=BELOW_FLOOR, linewidth=0, zorder=0.5, gid="below floor")
+            ax.axhline(floor, zorder=2, gid="floor", **FLOOR)
+        ax.set_xlim(0, 1.03 * rows["step"].max())
+        ax.locator_params(axis="x", nbins=4)
+        ax.set_xlabel("training step")
+        ax.set_ylabel(f"validation {name}")
+
+
+def _drawn_floors(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose floors are drawn: in each panel those on the validation split, if there are any."""
+    known = rows.dropna(subset=["floor"])
+    of_validation = known["floor_split"] == "validation"
+    any_of_panel = of_validation.groupby([known[name] for name in PANEL], dropna=False).transform("any")
+    return known[of_validation | ~any_of_panel]
+
+
+class RateSearch(Curves):
+    """Validation loss over the learning rate of searched cells, with the chosen rates.
+
+    Bands are the range over the search seeds. A vertical line is the rate of the protocol, if all variants share it.
+    """
+
+    remedy = "run lra-bench bench search=lr, which tries several learning rates for each system"
+    missing = "without a search of the learning rate"
+    x, y = "lr", "loss"
+    bars = False
+    columns = 3
+
+    def has_data(self, record: Record) -> object:
+        """Return whether any rate has a loss."""
+        return record.search is not None and any(rate["loss"] is not None for rate in record.search["rates"])
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        """Return the rates of the search of a record."""
+        search = record.search
+        assert search is not None  # otherwise the record is excluded
+        found = []
+        for rate in search["rates"]:
+            known = rate["loss"] is not None
+            of_rate = (trial["loss"] for trial in search["trials"] if trial["lr"] == rate["lr"])
+            own = [loss for loss in of_rate if loss is not None]
+            found.append(
+                {
+                    "lr": rate["lr"],
+                    "loss": rate["loss"],
+                    "low": min(own) if known else None,
+                    "high": max(own) if known else None,
+                    "validation_score": rate["score"],
+                    "validation_skill": rate["skill"],
+                    "chosen": rate["lr"] == search["chosen_lr"],
+                    "edge": search["edge"],
+                    "protocol_lr": search["protocol_lr"],
+                    "seeds": len(search["seeds"]),
+                }
+            )
+        return found
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and rate: the mean over the search seeds, and their range ``low`` to ``high``.
+
+        The seeds of a cell share one search. Losses of rates at which a trial diverged are missing. Rows whose choice
+        is at an end of the grid are on the same sheet as others.
+        """
+        numbers = dict.fromkeys(("loss", "low", "high", "validation_score", "validation_skill"), float)
+        data = placed(records, [self.rows(record) for record in records]).astype(numbers)
+        data["section"] = data["section"].replace("edge", "ranked")
+        first = data.sort_values("seed", kind="stable").drop_duplicates([*VARIANT, "lr"])
+        return first.drop(columns="seed").reset_index(drop=True)
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw the chosen rates and that of the protocol, and set the axes."""
+        rates = sorted(rows["lr"].unique())
+        ax.set_xscale("log")
+        ax.set_xlim(rates[0] / 1.5, rates[-1] * 1.5)
+        ax.minorticks_off()
+        ax.set_xticks(rates, [f"{rate:.0e}".replace("e-0", "e-") for rate in rates], fontsize=TINY)
+        limits(ax, *extent(rows, "low", "high"))
+        if rows["protocol_lr"].nunique() == 1:
+            ax.axvline(rows["protocol_lr"].iloc[0], color=GREY, linewidth=0.8, zorder=1, gid="protocol")
+        chosen = rows[rows["chosen"]]
+        ax.plot(chosen["lr"], chosen["loss"], markersize=9, markeredgewidth=0.8, zorder=4, gid="chosen", **CHOICE)
+        ax.set_xlabel("learning rate")
+        ax.set_ylabel("validation loss (nats) ↓")
+
+    def legend(self, rows: pd.DataFrame) -> list[Entry]:
+        """Return the entries of the marks, the line, missing points and bands."""
+        entries = [Entry("chosen rate", {**CHOICE, "markersize": 7})]
+        if rows.groupby(PANEL, dropna=False)["protocol_lr"].nunique().eq(1).any():
+            entries.append(Entry("rate of the protocol", {"color": GREY, "linewidth": 0.8}))
+        if rows["loss"].isna().any():
+            entries.append(words("missing points: a trial diverged"))
+        return [*entries, *seed_band(rows)]
+
+
+class LossByPosition(Curves):
+    """Loss of a language model over the position in its context, at the training length and at longer contexts.
+
+    Lines are means over seeds, bands the range of the seeds. Points are drawn at the last token of their bin. The
+    dashed line is the score of the strongest floor on all scored tokens; floors by position are not recorded. The
+    vertical line is the training length: a curve that rises beyond it means that longer contexts make predictions
+    worse.
+    """
+
+    remedy = (
+        "run lra-bench bench task=enwik8, which evaluates each model at the contexts of measure.extrapolation_ratios"
+    )
+    missing = "without a loss by position"
+    panel = (*PANEL, "train_length", "label", "knob")
+    x, y = "last", "bits_per_character"
+    bars = False
+    lines = ("ratio", "context")
+
+    def rows(self, record: Record) -> Sequence[dict[str, Any]]:
+        """Return the losses by position of a finished record, with the strongest floor on the same tokens."""
+        if record.status != "ok" or (section := record.extrapolation) is None:
+            return []
+        floors = {
+            point["ratio"]: {"floor": point["floor"], "floor_name": point["floor_name"]}
+            for point in section["points"]
+            if point["floor"] is not None
+        }
+        unknown = {"floor": None, "floor_name": None}
+        length = {"train_length": section["train_length"]}
+        return [{**length, **floors.get(each["ratio"], unknown), **each} for each in section["by_position"]]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, knob, context length and bin."""
+        bins = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
+        by = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
+        data = band(bins, by, "bits_per_character", n=("n", "sum"))
+        return data.assign(context=data["ratio"].map(lambda ratio: f"context {times(ratio)}"))
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        """Return the task, the variant and the knob."""
+        first = rows.iloc[0]
+        return " · ".join(filter(None, (panel_title(rows, sheet), first["label"], first["knob"])))
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw floor and training length, and set the axes."""
+        ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
+        lengths_below(ax, rows["last"].unique())
+        draw_floor(ax, rows.drop_duplicates("ratio"))
+        limits(ax, *extent(rows, "low", "high", "floor"))
+        ax.set_xlabel("position in the context (tokens)")
+        ax.set_ylabel(units("bits_per_character")[1])
+
+    def legend(self, rows: pd.DataFrame) -> list[Entry]:
+        """Return the entries of floor, band and training length."""
+        lengths = ", ".join(f"{length:,}" for length in sorted(rows["train_length"].unique()))
+        trained = Entry(f"training length ({lengths})", TRAINED)
+        return [*floor_entry(rows, "mean over positions"), *seed_band(rows), trained]
+
+
+learning_curves, rate_search, loss_by_position = LearningCurves(), RateSearch(), LossByPosition()
