@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.seeds import over_seeds
@@ -12,10 +15,6 @@ from .curves import Curves, limits, score_axis
 from .legend import Entry, draw_floor, floor_entry, seed_band
 from .style import SMALL, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, panel_title, placed, units
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 COSTS: Mapping[str, tuple[str, str, float]] = {
     "layers": ("mean_depth", "mean number of layers", 1.0),
@@ -33,7 +32,7 @@ RULES = {
 """Names of the kinds of budgets of depth in legends."""
 
 
-class ScoreVsMemory(Curves):
+class _ScoreVsMemory(Curves):
     """Bits per character over the memory length of language models with memory, and the state that the memory needs.
 
     The state is the bytes that the model passes on per document. Lines are means over seeds, bands the range of the
@@ -47,7 +46,6 @@ class ScoreVsMemory(Curves):
     bars = False
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the scores and state bytes of a finished record by memory length."""
         if record.status != "ok" or (memory := record.memory) is None:
             return []
         constant = {"trained_length": memory["trained_length"], **floor_of(record)}
@@ -55,8 +53,6 @@ class ScoreVsMemory(Curves):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, memory length and quantity (``bits per character`` or ``state bytes``)."""
-        import pandas as pd
-
         frame = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
         by = [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"]
         parts = [
@@ -68,11 +64,9 @@ class ScoreVsMemory(Curves):
         return data.assign(drawn_length=data["memory_length"].clip(lower=1), floor=floor)
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task and the quantity."""
         return f"{panel_title(rows, sheet)} · {rows['quantity'].iloc[0]}"
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the floor, and set the axes."""
         lengths = sorted(rows["memory_length"].unique())
         ax.set_xscale("log", base=2)
         ax.set_xticks([max(length, 1) for length in lengths], [f"{length:,}" for length in lengths])
@@ -88,11 +82,10 @@ class ScoreVsMemory(Curves):
         ax.set_ylabel(units("bits_per_character")[1])
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of floor and band."""
         return [*floor_entry(rows), *seed_band(rows)]
 
 
-class ScoreVsDepth(Curves):
+class _ScoreVsDepth(Curves):
     """Score of models of adaptive depth over what they compute: layers, FLOPs and time, at several budgets.
 
     There are three panels per task and variant, with one line per kind of budget. FLOPs and time are those of the same
@@ -108,7 +101,6 @@ class ScoreVsDepth(Curves):
     columns = 3
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the scores and costs of a finished record by budget."""
         if record.status != "ok" or record.adaptive_depth is None:
             return []
         constant = {"metric": record.metric, **floor_of(record)}
@@ -117,8 +109,6 @@ class ScoreVsDepth(Curves):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, budget and cost, averaged over seeds; ``x`` is the cost in its unit."""
-        import pandas as pd
-
         points = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
         by = [*SHEET, *PANEL, *IDENTITY, "cost", "kind", "rule", "value"]
         parts = [
@@ -130,13 +120,11 @@ class ScoreVsDepth(Curves):
         return data.astype({"cost": order}).sort_values([*by[:-1], "x"]).reset_index(drop=True)
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task, the variant, and the machine of times."""
         first = rows.iloc[0]
         machine = f" · {first['hardware']}" if first["cost"] == "time" else ""
         return f"{panel_title(rows, sheet)} · {first['label']}{machine}"
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the floor, and set the axes."""
         low, high = extent(rows, "x")
         margin = 0.06 * (high - low or high or 1.0)
         ax.set_xlim(low - margin, high + margin)
@@ -144,4 +132,4 @@ class ScoreVsDepth(Curves):
         score_axis(ax, rows)
 
 
-score_vs_memory, score_vs_depth = ScoreVsMemory(), ScoreVsDepth()
+score_vs_memory, score_vs_depth = _ScoreVsMemory(), _ScoreVsDepth()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lra_bench.measurement import ScoreOver
 from lra_bench.records.schema import Record
@@ -15,9 +16,6 @@ from lra_bench.tables.seeds import over_seeds
 from .scatter import Scatter
 from .style import length_name
 from .variants import IDENTITY, PANEL, SHEET, scores
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FARTHEST = 10
 """Largest ratio of the length of a cost and that of the score."""
@@ -31,7 +29,7 @@ COSTS: Mapping[str, tuple[str, str, float]] = {
 """Costs of a training, a model and an inference by name: column of tables, heading, and unit."""
 
 
-class ScoreVsCost(Scatter):
+class _ScoreVsCost(Scatter):
     """Score over what it costs: training FLOPs and time, parameters, inference state and inference time.
 
     Each task has a panel for each known cost. The inference time is that of a forward pass per sequence, at the timed
@@ -45,7 +43,6 @@ class ScoreVsCost(Scatter):
     logarithmic = of_machine = True
 
     def known(self, records: Sequence[Record]) -> list[bool]:
-        """Return for each record whether any cost is known."""
         return [any(_costs(run).values()) for run in near_score(records)]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
@@ -53,8 +50,6 @@ class ScoreVsCost(Scatter):
 
         ``length`` is the timed length of an inference, missing for the other costs.
         """
-        import pandas as pd
-
         runs = near_score(records)
         frame = scores(records)
         costs = pd.DataFrame([_costs(run) for run in runs], dtype=float)
@@ -70,12 +65,11 @@ class ScoreVsCost(Scatter):
         return over_seeds(frame, variant).merge(cost, on=variant).astype({"cost": order})
 
     def axis_label(self, rows: pd.DataFrame) -> str:
-        """Return the heading of the cost and the length of an inference."""
         length = rows["length"].iloc[0]
         return COSTS[rows["cost"].iloc[0]][1] + ("" if length != length else f", length {length_name(int(length))}")
 
 
-class ScoreVsSpeed(Scatter):
+class _ScoreVsSpeed(Scatter):
     """Score over training speed, with peak memory as area around the points.
 
     Speeds are tokens per second of a training step at the timed length that is nearest to that of the score. The area
@@ -91,13 +85,9 @@ class ScoreVsSpeed(Scatter):
     memory = ("train_peak_allocated_bytes", "train_peak_resident_growth_bytes")
 
     def known(self, records: Sequence[Record]) -> list[bool]:
-        """Return for each record whether it was timed near the length of its score."""
         return [run.tokens_per_second(run.train) is not None for run in near_score(records)]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant, aggregated over seeds."""
-        import pandas as pd
-
         variant = [*SHEET, *PANEL, *IDENTITY]
         frame = scores(records)
         names = ["speed_length", "train_batch_size", self.cost, *self.memory]
@@ -111,12 +101,11 @@ class ScoreVsSpeed(Scatter):
         return data.assign(peak_memory_bytes=allocated.fillna(resident))
 
     def axis_label(self, rows: pd.DataFrame) -> str:
-        """Return the unit of speed with the timed length and the batch size."""
         first = rows.iloc[0]
         return f"tokens/s (length {length_name(int(first['speed_length']))}, batch {int(first['train_batch_size'])})"
 
 
-class ScoreVsGrowth(Scatter):
+class _ScoreVsGrowth(Scatter):
     """Score over the growth exponent of the time of a training step, from a profile of the systems.
 
     The labels of the axes contain the length of the score and the range of lengths of the exponent. The dashed line is
@@ -129,7 +118,6 @@ class ScoreVsGrowth(Scatter):
     of_machine = True
 
     def costs(self, record: Record) -> dict[str, float | None]:
-        """Return the exponent with its interval, and the range of lengths that it was fitted to."""
         names = (self.cost, *self.interval)
         if (profile := record.profiled) is None or profile["time_exponent"] is None:
             return dict.fromkeys((*names, "growth_from", "growth_to"))
@@ -137,12 +125,11 @@ class ScoreVsGrowth(Scatter):
         return {name: profile[name] for name in names} | {"growth_from": min(lengths), "growth_to": max(lengths)}  # type: ignore[literal-required]
 
     def axis_label(self, rows: pd.DataFrame) -> str:
-        """Return the name of the exponent with its range of lengths."""
         first, last = (length_name(int(end)) for end in (rows["growth_from"].min(), rows["growth_to"].max()))
         return f"a of training time N^a, {first}–{last}"
 
 
-class ScoreFigure(Scatter):
+class _ScoreFigure(Scatter):
     """The figure ``shown`` of the section ``section`` of records."""
 
     def __init__(self, shown: ScoreOver, section: str) -> None:
@@ -154,7 +141,6 @@ class ScoreFigure(Scatter):
 
     @property
     def caption(self) -> str:
-        """What the figure shows."""
         return self._shown.help
 
     def costs(self, record: Record) -> dict[str, float | None]:
@@ -196,4 +182,4 @@ def _nearest(record: Record, scored: int) -> int | None:
     return min(near, key=lambda length: (apart[length], length), default=None)
 
 
-score_vs_cost, score_vs_speed, score_vs_growth = ScoreVsCost(), ScoreVsSpeed(), ScoreVsGrowth()
+score_vs_cost, score_vs_speed, score_vs_growth = _ScoreVsCost(), _ScoreVsSpeed(), _ScoreVsGrowth()

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Page
 
 from .contract import Figure
 from .layout import Panel, Sheet, pages
@@ -25,11 +30,6 @@ from .variants import (
     sheets,
     units,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Page
 
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
@@ -188,8 +188,6 @@ def _selection(kind: Curves, rows: pd.DataFrame, shown: int) -> list[str]:
 
 def draw_panel(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks, ax: Axes) -> None:
     """Draw the curves of ``rows`` in their looks, and the other curves of the panel's ``whole`` rows in grey behind."""
-    import numpy as np
-
     scale = kind.scale(whole)
     kind.decorate(ax, whole)
     names = kind.order(rows)

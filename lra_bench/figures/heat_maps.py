@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.config.task_groups import task_group
 from lra_bench.measurements.lengths import length_points, ratio_name
@@ -16,15 +18,12 @@ from .palette import WHITE
 from .task_table import TaskTable, averaged, square
 from .variants import IDENTITY, PANEL, SHEET, scores, with_claims
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 KEY = [*SHEET, *PANEL, *IDENTITY]
 NUMBERS = ("metric", "score", "low", "high", "seeds", "seed_scores", "learned", "two_levels")
 GROUP = "abilities"
 
 
-class HeatMap(TaskTable):
+class _HeatMap(TaskTable):
     """Heat map of the scores of all models on all tasks, coloured by skill.
 
     Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; a score without
@@ -35,13 +34,10 @@ class HeatMap(TaskTable):
     """
 
     def has_data(self, record: Record) -> object:
-        """Return whether there is a score or a status that explains why there is none."""
         return record.status != "ok" or record.score() is not None
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant and task; seeds without a score are used if there is no other."""
-        import pandas as pd
-
         data = averaged(scores(records))
         scored = data["score"].notna()
         if scored.any():
@@ -49,7 +45,6 @@ class HeatMap(TaskTable):
         return data.reindex(columns=[*KEY, *NUMBERS, "best", "floor", "skill", "status"])
 
     def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
-        """Return the variants sorted by the number of tasks with a score, then by their mean rank on them."""
         sign = rows["metric"].map(lambda metric: 1.0 if metric == "bits_per_character" else -1.0)
         place = (sign * rows["score"]).groupby([rows[name] for name in PANEL], dropna=False).rank(pct=True)
         groups = rows.assign(place=place).groupby(["model", "label"])
@@ -58,18 +53,16 @@ class HeatMap(TaskTable):
         return list(means.sort_values(["known", "place"], kind="stable").index)
 
     def text(self, entry: Mapping[Any, Any]) -> str:
-        """Return the score."""
         score = entry["score"]
         return f"{score:.2f}" if entry["metric"] == "bits_per_character" else f"{100 * score:.1f}"
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of scores without a floor and of bold scores."""
         unknown = (rows["score"].notna() & rows["skill"].isna()).any()
         bold = [words("bold: best, or not shown to be worse")] if rows["best"].eq(True).any() else []
         return [*([square(WHITE, "floor unknown")] if unknown else []), *bold]
 
 
-class Abilities(TaskTable):
+class _Abilities(TaskTable):
     """Heat map of the skill of all models on the tasks of the group ``abilities``.
 
     Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; it is 0 below
@@ -84,7 +77,6 @@ class Abilities(TaskTable):
     sort_tasks = False
 
     def exclusions(self, records: Sequence[Record]) -> list[str]:
-        """Return for each record the reason why it is not drawn, empty if it is drawn."""
         group = task_group(GROUP)
         return [
             self._exclusion(record, group.measured_at.get(record.key.task, 1.0))
@@ -110,8 +102,6 @@ class Abilities(TaskTable):
         or that of ``measured_at`` in the file of the group. ``skill`` is 0 if the mean over seeds does not exceed the
         floor.
         """
-        import pandas as pd
-
         group = task_group(GROUP)
         measured: list[dict[Any, Any]] = scores(records).to_dict("records")
         for row, record in zip(measured, records, strict=True):
@@ -123,22 +113,18 @@ class Abilities(TaskTable):
         return data.assign(skill=pd.to_numeric(data["skill"]).clip(0, 1))
 
     def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
-        """Return the variants sorted by the number of tasks with a score, then by their mean skill."""
         found = rows.groupby(["model", "label"]).agg(known=("skill", "count"), skill=("skill", "mean"))
         return list(found.sort_values(["known", "skill"], ascending=False, kind="stable").index)
 
     def text(self, entry: Mapping[Any, Any]) -> str:
-        """Return the skill in percent."""
         return f"{100 * entry['skill']:.0f}"
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task, the length unless it is that of the training, and the floor."""
         ratio = rows["ratio"].iloc[0]
         task, line, floor = super().title(rows, sheet).partition("\n")
         return task + (f" {times(ratio)}" if ratio != 1 else "") + line + floor
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of the numbers and of other lengths than that of the training."""
         lengths = " or ".join(times(ratio) for ratio in sorted(rows["ratio"].unique()) if ratio != 1)
         longer = [words(f"{lengths}: examples of this multiple of the training length")] if lengths else []
         return [words("numbers: skill in percent"), *longer]
@@ -162,4 +148,4 @@ def _measured(record: Record, ratio: float) -> dict[str, Any] | None:
     return {**numbers, "examples": point["n"], "clears_floor": Run(record).clears_floor_at(point)}
 
 
-heat_map, abilities = HeatMap(), Abilities()
+heat_map, abilities = _HeatMap(), _Abilities()

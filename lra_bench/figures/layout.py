@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from lra_bench.runtime.files import replacing
 from lra_bench.runtime.safe_text import without_formulas
@@ -29,11 +36,6 @@ from .style import (
     unwritable,
 )
 from .variants import heading
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 HANDLE_EM = 4.2
 """Width of a column of a legend in addition to its text, in font sizes."""
@@ -105,8 +107,6 @@ def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any],
 
     If they do not fit two columns of a page, or one of a column, labels are wrapped.
     """
-    from matplotlib.lines import Line2D
-
     if not entries:
         return {}, 0.0
     points, least = (SMALL, min(len(entries), 2)) if width > COLUMN_INCHES else (TINY, 1)
@@ -135,9 +135,6 @@ def _distributed(labels: Sequence[str], columns: int) -> list[Sequence[str]]:
 def _page(
     panels: Sequence[Panel], size: tuple[float, float], columns: int, legend: dict[str, Any], title: str
 ) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     with style():
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
@@ -192,8 +189,6 @@ def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) 
         name: The name of the figure, to which that of the sheet is added; the PNG of the second page ends in ``-2``.
         pdf: Whether to write the PDF. Without it, saving takes half as long.
     """
-    from matplotlib.backends.backend_pdf import PdfPages
-
     name = f"{name}-{sheet.name}"
     caption = " ".join([content, *(f"{note[:1].upper()}{note[1:]}." for note in (heading(sheet.parts), *sheet.notes))])
     texts = {"txt": caption, "tex": f"\\caption{{{escape(caption)}}}\n"}

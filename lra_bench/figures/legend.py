@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from .palette import AT_FLOOR, GREY
 from .variants import at_floor, units
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 DOT = "\N{NO-BREAK SPACE}· "
 """Separator of the parts of a label. Because of the no-break space, labels are not wrapped in front of the dot."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.measurements.lengths import ratio_name
 from lra_bench.records.curves import curves
@@ -19,10 +22,6 @@ from .legend import DOT, ended
 from .palette import GREY
 from .style import SMALL
 from .variants import IDENTITY, PANEL, SHEET, panel_title, placed
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 LENGTHENED = (*PANEL, "train_length", "length_variant")
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
@@ -41,8 +40,6 @@ TRAINED = {"color": GREY, "linewidth": 0.8}
 
 def all_points(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, knob and length, averaged over seeds; ``status`` is ok if any seed has a score."""
-    import pandas as pd
-
     points = placed(records, [[*_rows(record)] for record in records])
     numbers = ["score", "low", "high", "floor"]
     points[numbers] = points[numbers].apply(pd.to_numeric)
@@ -112,7 +109,7 @@ class OverLength(Curves):
         score_axis(ax, rows, self.x)
 
 
-class Extrapolation(OverLength):
+class _Extrapolation(OverLength):
     """Score over length relative to the training length, with the floor (baseline without a model) at each length.
 
     Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
@@ -132,22 +129,18 @@ class Extrapolation(OverLength):
         return without_knobs(all_points(records))
 
     def tick(self, length: float) -> str:
-        """Return the label of a relative length."""
         return times(length)
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task, and the method of changing the length unless examples are generated for each length."""
         variant = rows["length_variant"].iloc[0]
         return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw floors and training length, and set the axes."""
         super().decorate(ax, rows)
         ax.axvline(1.0, zorder=1, **TRAINED)
         ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=SMALL)
 
     def name(self, label: str, rows: pd.DataFrame) -> str:
-        """Return the variant and the length from which it has no score, with the panels unless it is in all of them."""
         ends: dict[str, list[str]] = {}
         panels = list(rows.groupby(list(LENGTHENED), dropna=False))
         for _, own in panels:
@@ -158,7 +151,7 @@ class Extrapolation(OverLength):
         return DOT.join([label, *parts])
 
 
-class EvaluationKnobs(Extrapolation):
+class _EvaluationKnobs(_Extrapolation):
     """Score of each trained variant over longer lengths, with options set for evaluation only.
 
     There is one panel per task and variant, with one line as trained and one per option. The dashed line is the floor
@@ -173,22 +166,19 @@ class EvaluationKnobs(Extrapolation):
     name = Curves.name
 
     def has_data(self, record: Record) -> object:
-        """Return whether there is a score with a knob."""
         return any(knob and point["knob"] for _, knob, point in scored_points(record))
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant with several settings, setting and length from the training length on."""
         data = averaged(records)
         several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
         data = data[several & (data["ratio"] >= 1)]
         return data.assign(setting=data["knob"].where(data["knob"] != "", "as trained"))
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task and the variant."""
         return f"{super().title(rows, sheet)} · {rows['label'].iloc[0]}"
 
 
-class ScoreVsLength(OverLength):
+class _ScoreVsLength(OverLength):
     """Score over the length that a system is trained and tested at.
 
     Each point is a separate training, tested at its own length. The dashed line is the strongest floor. Points at which
@@ -200,7 +190,6 @@ class ScoreVsLength(OverLength):
     x, label = "length", "training and test length (tokens)"
 
     def has_data(self, record: Record) -> object:
-        """Return whether there is a score at the training length."""
         return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
@@ -243,7 +232,7 @@ def _digest(parts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
-class MiddlePhase(OverLength):
+class _MiddlePhase(OverLength):
     """Success rate in key to door over the length of the middle phase.
 
     Vertical lines are the middle phases of the training, the dashed line is the floor. Points at which no seed exceeds
@@ -255,7 +244,6 @@ class MiddlePhase(OverLength):
     x, label = "middle", "middle phase (steps)"
 
     def exclusions(self, records: Sequence[Record]) -> list[str]:
-        """Return for each record the reason why it is not drawn, empty if it is drawn."""
         own = [record.key.task in TOKENS_PER_STEP and _phases(record) is not None for record in records]
         reasons = super().exclusions(records)
         return [why if found else "of tasks without a middle phase" for why, found in zip(reasons, own, strict=True)]
@@ -273,7 +261,6 @@ class MiddlePhase(OverLength):
         return data.sort_values([*SHEET, *PANEL, *IDENTITY, "middle"]).reset_index(drop=True)
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw floors and the phases of the training, and set the axes."""
         super().decorate(ax, rows)
         for steps in rows["trained"].unique():
             ax.axvline(steps, color="0.8", linewidth=0.8, zorder=1, gid="trained")
@@ -286,5 +273,5 @@ def _phases(record: Record) -> list[int] | None:
     return phases if known else None
 
 
-extrapolation, evaluation_knobs, score_vs_length = Extrapolation(), EvaluationKnobs(), ScoreVsLength()
-middle_phase = MiddlePhase()
+extrapolation, evaluation_knobs, score_vs_length = _Extrapolation(), _EvaluationKnobs(), _ScoreVsLength()
+middle_phase = _MiddlePhase()

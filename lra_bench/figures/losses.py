@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
@@ -16,16 +19,12 @@ from .palette import AT_FLOOR, BELOW_FLOOR, BLACK, GREY
 from .style import TINY, lengths_below
 from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, places, units
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
 VARIANT = [*SHEET, *PANEL, *IDENTITY]
 CHOICE: dict[str, Any] = {"color": BLACK, "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
 """Look of the mark of a chosen rate, as keyword arguments of matplotlib."""
 
 
-class LearningCurves(Curves):
+class _LearningCurves(Curves):
     """Validation score over training steps.
 
     Lines are means over seeds, in a band of the range over seeds. The dashed line is the strongest floor, and the
@@ -40,11 +39,9 @@ class LearningCurves(Curves):
     columns = 3
 
     def has_data(self, record: Record) -> object:
-        """Return whether learning curves are stored."""
         return "curves" in record.artifacts and record.metric
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the validation scores of a record by step, with the strongest floor and its split."""
         if (curve := tables.validation_curve(record)) is None:
             return []
         training = record.training or {}
@@ -78,7 +75,6 @@ class LearningCurves(Curves):
         return bool(rows["high"].max() <= floor)
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of the floor, of the shaded region, of grey curves and of bands."""
         entries = []
         if len(floors := _drawn_floors(rows)):
             splits = sorted(floors["floor_split"].unique(), reverse=True)
@@ -89,11 +85,9 @@ class LearningCurves(Curves):
         return [*entries, *seed_band(rows)]
 
     def notes(self, rows: pd.DataFrame) -> list[str]:
-        """Return the names of the floors that are drawn."""
         return floor_notes(_drawn_floors(rows))
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the floor and the region below it, and set the axes."""
         factor, name = units(rows["metric"].iloc[0])
         limits(ax, *(factor * end for end in extent(rows, "low", "high", "floor")))
         if len(floors := _drawn_floors(rows)):
@@ -115,7 +109,7 @@ def _drawn_floors(rows: pd.DataFrame) -> pd.DataFrame:
     return known[of_validation | ~any_of_panel]
 
 
-class RateSearch(Curves):
+class _RateSearch(Curves):
     """Validation loss over the learning rate of searched cells, with the chosen rates.
 
     Bands are the range over the search seeds. A vertical line is the rate of the protocol, if all variants share it.
@@ -128,11 +122,9 @@ class RateSearch(Curves):
     columns = 3
 
     def has_data(self, record: Record) -> object:
-        """Return whether any rate has a loss."""
         return record.search is not None and any(rate["loss"] is not None for rate in record.search["rates"])
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the rates of the search of a record."""
         search = record.search
         assert search is not None  # otherwise the record is excluded
         found = []
@@ -169,7 +161,6 @@ class RateSearch(Curves):
         return first.drop(columns="seed").reset_index(drop=True)
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the chosen rates and that of the protocol, and set the axes."""
         rates = sorted(rows["lr"].unique())
         ax.set_xscale("log")
         ax.set_xlim(rates[0] / 1.5, rates[-1] * 1.5)
@@ -184,7 +175,6 @@ class RateSearch(Curves):
         ax.set_ylabel("validation loss (nats) ↓")
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of the marks, the line, missing points and bands."""
         entries = [Entry("chosen rate", {**CHOICE, "markersize": 7})]
         if rows.groupby(PANEL, dropna=False)["protocol_lr"].nunique().eq(1).any():
             entries.append(Entry("rate of the protocol", {"color": GREY, "linewidth": 0.8}))
@@ -193,7 +183,7 @@ class RateSearch(Curves):
         return [*entries, *seed_band(rows)]
 
 
-class LossByPosition(Curves):
+class _LossByPosition(Curves):
     """Loss of a language model over the position in its context, at the training length and at longer contexts.
 
     Lines are means over seeds, bands the range of the seeds. Points are drawn at the last token of their bin. The
@@ -212,7 +202,6 @@ class LossByPosition(Curves):
     lines = ("ratio", "context")
 
     def rows(self, record: Record) -> Sequence[dict[str, Any]]:
-        """Return the losses by position of a finished record, with the strongest floor on the same tokens."""
         if record.status != "ok" or (section := record.extrapolation) is None:
             return []
         floors = {
@@ -225,19 +214,16 @@ class LossByPosition(Curves):
         return [{**length, **floors.get(each["ratio"], unknown), **each} for each in section["by_position"]]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant, knob, context length and bin."""
         bins = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
         by = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
         data = band(bins, by, "bits_per_character", n=("n", "sum"))
         return data.assign(context=data["ratio"].map(lambda ratio: f"context {times(ratio)}"))
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task, the variant and the knob."""
         first = rows.iloc[0]
         return " · ".join(filter(None, (panel_title(rows, sheet), first["label"], first["knob"])))
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw floor and training length, and set the axes."""
         ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
         lengths_below(ax, rows["last"].unique())
         draw_floor(ax, rows.drop_duplicates("ratio"))
@@ -246,10 +232,9 @@ class LossByPosition(Curves):
         ax.set_ylabel(units("bits_per_character")[1])
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of floor, band and training length."""
         lengths = ", ".join(f"{length:,}" for length in sorted(rows["train_length"].unique()))
         trained = Entry(f"training length ({lengths})", TRAINED)
         return [*floor_entry(rows, "mean over positions"), *seed_band(rows), trained]
 
 
-learning_curves, rate_search, loss_by_position = LearningCurves(), RateSearch(), LossByPosition()
+learning_curves, rate_search, loss_by_position = _LearningCurves(), _RateSearch(), _LossByPosition()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
@@ -32,10 +34,6 @@ from .variants import (
     with_claims,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
 UNTESTED = "?"
 TAG_POINTS = 4.0
@@ -43,7 +41,7 @@ TAG_POINTS = 4.0
 ROWS_PER_PANEL = 55
 
 
-class Ranks(Figure):
+class _Ranks(Figure):
     """Variants ranked by score, with letters that those without a significant difference share.
 
     All pairs are tested, with Holm's correction for all pairs of a task. A question mark marks variants with too few
@@ -54,17 +52,12 @@ class Ranks(Figure):
     remedy = "run lra-bench bench with two or more models on one task"
 
     def has_data(self, record: Record) -> object:
-        """Return whether there is a score."""
         return record.score() is not None
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant and task, with its seeds combined and the letters of the tests of all pairs."""
         return with_claims(over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY]), records)
 
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-        """Yield one sheet per protocol and section, with one panel per task."""
-        import pandas as pd
-
         for parts, rows in sheets(data):
             groups = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
             together = pd.concat(groups)
@@ -138,4 +131,4 @@ def _untested(rows: pd.DataFrame) -> pd.Series:
     return (rows["seeds"] < MIN_SEEDS) & (rows["ties"] == "")
 
 
-ranks = Ranks()
+ranks = _Ranks()

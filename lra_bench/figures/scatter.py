@@ -10,7 +10,11 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.seeds import over_seeds
@@ -22,10 +26,6 @@ from .palette import GREY, REFERENCE, Look
 from .place import place
 from .style import COLUMN_INCHES, SMALL, length_name, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, panel_title, scores, seed_values, sheets, units
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 HALO_POINTS2, PACKED_HALO_POINTS2 = 400.0, 160.0
 """Area of the largest halo of a sheet in square points, by default and with more than ``PACKED`` variants."""
@@ -87,8 +87,6 @@ class Scatter(Figure):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, aggregated over seeds, with the first known costs of a seed."""
-        import pandas as pd
-
         measured = pd.DataFrame([self.costs(record) for record in records], dtype=float)
         frame = pd.concat([scores(records), measured], axis=1)
         return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], dict.fromkeys(measured, "first"))
@@ -138,8 +136,6 @@ def _draw(
 
     ``area_of_byte`` is the area of a halo of one byte in square points.
     """
-    import numpy as np
-
     factor, unit = units(rows["metric"].iloc[0])
     x, y = rows[kind.cost].to_numpy(float), factor * rows["score"].to_numpy(float)
     score_ends = factor * rows[["low", "high"]].to_numpy(float)

@@ -6,7 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
@@ -17,10 +20,6 @@ from .legend import Entry, bar
 from .style import SMALL, TINY, text_inches
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
 SLICED = [*SHEET, *PANEL, "slicing"]
 COLUMNS = [
     *SLICED, *IDENTITY, "slice", "place", "n", "seeds", "score", "low", "high", "interval", "seed_scores", "learned",
@@ -30,7 +29,7 @@ GAP_INCHES = 0.06
 IN_TOKENS = ("length", "distance")
 
 
-class Slices(Curves):
+class _Slices(Curves):
     """Test score of each slice: examples or targets of one length, depth, distance or other property.
 
     The dashed line is the strongest floor of each slice. Points at which no seed exceeds it are grey. Points are joined
@@ -44,7 +43,6 @@ class Slices(Curves):
     aside, linear = 0.3, True
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the scores and floors of the slices of a record."""
         run, names = Run(record), ("slicing", "n", "score", "low", "high", "floor", "floor_name")
         return [
             {"metric": record.metric, "slice": point["label"], "clears_floor": run.clears_floor_at(point)}
@@ -54,22 +52,17 @@ class Slices(Curves):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
-        import pandas as pd
-
         points = slice_places(placed(records, [self.rows(record) for record in records]))
         points["floor"] = pd.to_numeric(points["floor"])
         return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
 
     def joined(self, rows: pd.DataFrame) -> bool:
-        """Return whether the labels of all slices begin with a number, so that lines between them have a meaning."""
         return bool(rows["slice"].str.match(r"\d").all())
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the task and the slicing."""
         return f"{panel_title(rows, sheet)} · by {_name(rows)}"
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the floors, and set the axes, with labels below as many slices as have room, smaller if necessary."""
         names = rows.drop_duplicates("place").sort_values("place")["slice"].tolist()
         ax.set_xlim(-0.5, len(names) - 0.5)
         room = ax.bbox.width / ax.figure.dpi / len(names)
@@ -81,11 +74,10 @@ class Slices(Curves):
         self.value_axis(ax, rows)
 
     def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the floors, and set the y axis."""
         score_axis(ax, rows, self.x)
 
 
-class MinimalPairs(Slices):
+class _MinimalPairs(_Slices):
     """Score on minimal pairs by label: pairs of examples that differ in one element and in their answer.
 
     The dashed line is the score of random guesses.
@@ -95,7 +87,6 @@ class MinimalPairs(Slices):
     missing = "without minimal pairs"
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the scores of the pairs of a record by label, with that of random guesses as floor."""
         if record.status != "ok" or not record.minimal_pairs:
             return []
         constant = {"metric": record.metric, "slicing": record.minimal_pairs["slicing"]}
@@ -110,12 +101,11 @@ class MinimalPairs(Slices):
         return found
 
     def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the score of random guesses, and set the y axis."""
         super().value_axis(ax, rows)
         ax.set_ylabel("pairs with both right (%)")
 
 
-class DepthBySlice(Slices):
+class _DepthBySlice(_Slices):
     """Mean depth of each slice of the targets, for models of adaptive depth.
 
     Depth is the number of layers; there is one line per variant. Bars are one standard deviation over the targets of
@@ -129,7 +119,6 @@ class DepthBySlice(Slices):
     y = "mean_depth"
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the depths of the slices of a record."""
         names = ("slicing", "n", "mean_depth", "deviation", "score")
         slices = record.adaptive_depth["slices"] if record.adaptive_depth else []
         return [{"slice": each["label"]} | {name: each[name] for name in names} for each in of_several(record, slices)]
@@ -143,12 +132,10 @@ class DepthBySlice(Slices):
         return data.assign(low=data["mean_depth"] - data["deviation"], high=data["mean_depth"] + data["deviation"])
 
     def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Set the y axis."""
         limits(ax, *extent(rows, "mean_depth", "low", "high"))
         ax.set_ylabel("mean number of layers")
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entry of the bars."""
         return [bar("one standard deviation over the targets of the slice")]
 
 
@@ -183,4 +170,4 @@ def _name(rows: pd.DataFrame) -> str:
     return str(rows["slicing"].iloc[0]).replace("_", " ")
 
 
-slices, minimal_pairs, depth_by_slice = Slices(), MinimalPairs(), DepthBySlice()
+slices, minimal_pairs, depth_by_slice = _Slices(), _MinimalPairs(), _DepthBySlice()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import MODES, measured_alone
@@ -13,10 +16,6 @@ from .legend import DOT, Entry, bar, ended, words
 from .style import SMALL, length_name, lengths_below, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent, placed
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
 POINT = [*SHEET, *PANEL, *IDENTITY, "batch", "quantity", "mode", "length"]
 QUANTITIES = ("time", "memory")
 TIMES = ["median_seconds", "p10_seconds", "p90_seconds"]
@@ -24,7 +23,7 @@ MEMORY = {"peak_allocated_bytes": "peak allocated memory", "peak_resident_growth
 SPOKEN = {"train": "training", "inference": "inference"}
 
 
-class SpeedVsLength(Curves):
+class _SpeedVsLength(Curves):
     """Time and peak memory of a step over length on logarithmic axes, with their growth exponents.
 
     Lines are medians over seeds, bars the 10th to 90th percentile of the steps. The legend states the exponents a of
@@ -38,12 +37,10 @@ class SpeedVsLength(Curves):
     document, apart = ("hardware",), ("batch",)
 
     def exclusions(self, records: Sequence[Record]) -> list[str]:
-        """Return for each record the reason why it is not drawn, empty if it is drawn."""
         reason = {False: "timed while other programs ran", True: ""}
         return [reason[measured_alone(record)] if record.speed else self.missing for record in records]
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
-        """Return the timed lengths of a record in both modes."""
         names = ("mode", "length", "status", *TIMES, *MEMORY)
         exponents = [f"{quantity}_exponent" for quantity in QUANTITIES]
         found = []
@@ -60,8 +57,6 @@ class SpeedVsLength(Curves):
         ``value`` is in seconds or bytes. ``status`` is ok if any seed measured the length; ``counter`` names the
         measured quantity.
         """
-        import pandas as pd
-
         points = placed(records, [self.rows(record) for record in records])
         numbers = [*TIMES, *MEMORY, *(f"{quantity}_exponent" for quantity in QUANTITIES)]
         points[numbers] = points[numbers].apply(pd.to_numeric)
@@ -71,16 +66,13 @@ class SpeedVsLength(Curves):
         return data.astype({name: pd.CategoricalDtype(list(found), ordered=True) for name, found in order.items()})
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the quantity and the mode."""
         first = rows.iloc[0]
         return f"{first['quantity']}, {SPOKEN[first['mode']]}"
 
     def scale(self, rows: pd.DataFrame) -> float:
-        """Return the factor of milliseconds or megabytes."""
         return 1e3 if rows["quantity"].iloc[0] == "time" else 1e-6
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Set the axes."""
         drawn = rows.dropna(subset=["value"])
         counter = (drawn if len(drawn) else rows)["counter"].iloc[0]
         lengths_below(ax, rows["length"].unique())
@@ -92,7 +84,6 @@ class SpeedVsLength(Curves):
             logarithmic(ax, "y")
 
     def name(self, label: str, rows: pd.DataFrame) -> str:
-        """Return the variant, its exponents in training and inference, and the first length that was not measured."""
         parts, ends = [label], dict[str, str]()
         points = rows[["quantity", "mode", "length", "status", "exponent"]].itertuples(index=False, name=None)
         powers: dict[str, dict[str, float]] = {}
@@ -110,7 +101,6 @@ class SpeedVsLength(Curves):
         return DOT.join([*parts, *(f"{ends[mode]} in {SPOKEN[mode]}" for mode in MODES if mode in ends)])
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the legend entries that explain the numbers after the names and the bars."""
         modes = ", ".join(SPOKEN[mode] for mode in MODES if mode in set(rows["mode"]))
         fitted = rows["exponent"].notna().any()
         entries = [words(f"numbers: growth exponent a of N^a ({modes})")] if fitted else []
@@ -136,4 +126,4 @@ def _quantity(points: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return data.assign(seeds=groups["seed"].nunique(), status=status, counter=groups["counter"].first()).reset_index()
 
 
-speed_vs_length = SpeedVsLength()
+speed_vs_length = _SpeedVsLength()

@@ -6,7 +6,13 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.transforms import ScaledTranslation
 
 from lra_bench.tables.seeds import is_known, over_seeds
 
@@ -16,10 +22,6 @@ from .legend import Entry, words
 from .palette import BLACK, WHITE, Look, contrast
 from .style import TINY, line_inches, text_inches
 from .variants import IDENTITY, PANEL, SHEET, heading, in_order, looks_of, panel_title, sheets
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 T = TypeVar("T")
 Keys = Sequence[tuple[str, str]]
@@ -112,9 +114,6 @@ def _draw(
     keys: Keys,
     ax: Axes,
 ) -> None:
-    import matplotlib
-    import numpy as np
-
     middles = draw_rows(ax, room, keys, looks_of(rows))
     colours = np.ones((len(keys), len(tasks), 4))
     place = {key: number for number, key in enumerate(keys)}
@@ -156,8 +155,6 @@ def _colour(entry: Mapping[Any, Any]) -> str:
 
 def colour_of(skill: float) -> str:
     """Return the colour of a skill as hexadecimal digits."""
-    import matplotlib
-
     return matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](min(skill, 1.0)))
 
 
@@ -219,8 +216,6 @@ def chunks(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
 
 def draw_rows(ax: Axes, room: float, keys: Keys, look_of: Mapping[tuple[str, str], Look]) -> dict[str, float]:
     """Draw the names, wrapped to ``room`` inches, and markers of rows at the left; return the y of each label."""
-    from matplotlib.transforms import ScaledTranslation
-
     labels = [label for _, label in keys]
     ends = row_edges(keys, room)
     middles = [(above + below) / 2 for above, below in itertools.pairwise(ends)]

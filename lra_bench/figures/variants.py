@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.claims import Key, Place, place_name, rankings, tie_letters
@@ -13,9 +16,6 @@ from lra_bench.tables.columns import of_runs
 from lra_bench.tables.runs import Run, missing_data, section_of
 
 from .palette import Look, family_order, looks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
@@ -54,8 +54,6 @@ def floor_of(record: Record) -> dict[str, Any]:
 
 def places(records: Sequence[Record]) -> pd.DataFrame:
     """Return the columns of ``identity``, one row per record."""
-    import pandas as pd
-
     return pd.DataFrame([identity(record) for record in records])
 
 
@@ -64,9 +62,6 @@ def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]
 
     ``rows`` has one sequence per record.
     """
-    import numpy as np
-    import pandas as pd
-
     of_record = np.repeat(np.arange(len(records)), [len(own) for own in rows])
     values = pd.DataFrame([row for own in rows for row in own])
     return pd.concat([places(records).iloc[of_record].reset_index(drop=True), values], axis=1)
