@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from lra_bench.contracts import UserError
 
-from .contract import Figure
 from .style import check_output, width_inches
 from .style import style as figure_style
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     from lra_bench.measurement import ScoreOver
     from lra_bench.records.schema import Record
+
+    from .contract import Figure
 
 FIGURES: dict[str, str | Figure] = {
     path.partition(":")[2]: f"{__name__}.{path}"
@@ -58,7 +59,7 @@ def figure(name: str) -> Figure:
         return ScoreFigure(*found)
     if isinstance(found, str):
         module, _, attribute = found.partition(":")
-        return cast(Figure, getattr(importlib.import_module(module), attribute))
+        return cast("Figure", getattr(importlib.import_module(module), attribute))
     return found
 
 
@@ -105,21 +106,12 @@ def draw(
     tasks: Sequence[str] = (),
     font: str = "sans-serif",
 ) -> list[Path]:
-    """Draw one figure to files in ``folder``, one set for each of its sheets, and return their paths.
+    """Draw one figure of ``figure_names`` to files in ``folder``, one set for each of its sheets; return their paths.
 
-    Args:
-        name: The name of the figure, one of ``figure_names``.
-        records: The records to draw.
-        folder: The output folder, created if it does not exist.
-        width: The width of the figure, ``one`` or ``two`` columns of a paper.
-        pdf: Whether to write a PDF in addition to PNG, data as CSV, and caption as text and LaTeX.
-        models: The names of all models in ``records``, in the order of rows and legends; by default by family.
-        tasks: The names of all tasks in ``records``, in the order of panels and columns; by default that of the figure.
-        font: The font of all text, ``sans-serif`` or ``serif``.
-
-    Raises:
-        NothingToDrawError: If no record contains the data of the figure.
-        UserError: If ``name``, ``width`` or ``font`` is unknown, or if the folder cannot be written.
+    ``models`` and ``tasks`` are all names in ``records`` in the order of rows and legends, and of panels and columns;
+    by default models are ordered by family. Without ``pdf`` only PNG, data as CSV, and caption as text and LaTeX are
+    written. Raises ``NothingToDrawError`` if no record contains the data, and ``UserError`` if an argument is wrong or
+    the folder cannot be written.
     """
     from .layout import save
 

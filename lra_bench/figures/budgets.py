@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from lra_bench.records.schema import Record
 from lra_bench.tables.seeds import over_seeds
 
-from .curves import Curves, limits, score_axis
-from .legend import Entry, draw_floor, floor_entry, seed_band
-from .style import SMALL, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, panel_title, placed, units
+from .curves import Curves, score_axis
+from .style import SMALL, log_ticks, logarithmic
+from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of
 
 COSTS: Mapping[str, tuple[str, str, float]] = {
     "layers": ("mean_depth", "mean number of layers", 1.0),
@@ -42,6 +41,7 @@ class _ScoreVsMemory(Curves):
     remedy = "run lra-bench bench task=enwik8 model=transformer_xl, which tests the lengths of measure.memory_lengths"
     missing = "without scores by memory length"
     panel = (*PANEL, "quantity")
+    subtitle = ("quantity",)
     x, y = "drawn_length", "value"
     bars = False
 
@@ -53,7 +53,7 @@ class _ScoreVsMemory(Curves):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, memory length and quantity (``bits per character`` or ``state bytes``)."""
-        frame = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
+        frame = self.points(records)
         by = [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"]
         parts = [
             band(frame.assign(value=frame[column]), by, "value", n=("n", "sum")).assign(quantity=quantity)
@@ -63,26 +63,16 @@ class _ScoreVsMemory(Curves):
         floor = data["floor"].where(data["quantity"] == "bits per character")
         return data.assign(drawn_length=data["memory_length"].clip(lower=1), floor=floor)
 
-    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        return f"{panel_title(rows, sheet)} · {rows['quantity'].iloc[0]}"
-
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         lengths = sorted(rows["memory_length"].unique())
-        ax.set_xscale("log", base=2)
-        ax.set_xticks([max(length, 1) for length in lengths], [f"{length:,}" for length in lengths])
-        ax.minorticks_off()
+        log_ticks(ax, (max(length, 1) for length in lengths), (f"{length:,}" for length in lengths), base=2)
         ax.set_xlabel("memory length in testing (tokens or slots)", fontsize=SMALL)
         if rows["quantity"].iloc[0] == "state bytes":
             low, high = extent(rows, "low", "high")
             ax.set_ylim(low / 1.3, high * 1.3)
             logarithmic(ax, "y")
-            return
-        draw_floor(ax, rows)
-        limits(ax, *extent(rows, "low", "high", "floor"))
-        ax.set_ylabel(units("bits_per_character")[1])
-
-    def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        return [*floor_entry(rows), *seed_band(rows)]
+        else:
+            score_axis(ax, rows)
 
 
 class _ScoreVsDepth(Curves):
@@ -95,6 +85,7 @@ class _ScoreVsDepth(Curves):
     remedy = "run lra-bench bench with a model of adaptive depth, such as model=universal or model=calm"
     missing = "without budgets of depth"
     panel = (*PANEL, "label", "cost")
+    subtitle = ("label",)
     x = "x"
     lines = ("kind", "rule")
     linear = True
@@ -109,7 +100,7 @@ class _ScoreVsDepth(Curves):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, budget and cost, averaged over seeds; ``x`` is the cost in its unit."""
-        points = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
+        points = self.points(records)
         by = [*SHEET, *PANEL, *IDENTITY, "cost", "kind", "rule", "value"]
         parts = [
             points.assign(cost=name, x=factor * pd.to_numeric(points[column]))
@@ -121,8 +112,7 @@ class _ScoreVsDepth(Curves):
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
         first = rows.iloc[0]
-        machine = f" · {first['hardware']}" if first["cost"] == "time" else ""
-        return f"{panel_title(rows, sheet)} · {first['label']}{machine}"
+        return super().title(rows, sheet) + (f" · {first['hardware']}" if first["cost"] == "time" else "")
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         low, high = extent(rows, "x")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
-    from lra_bench.records.schema import Record
+from lra_bench.records.schema import Record
 
-    from .layout import Sheet
+from .layout import Sheet
+from .variants import placed
 
 
 class Figure:
@@ -42,10 +42,16 @@ class Figure:
         """Return one string per record: empty if it is drawn, otherwise the reason, such as ``missing``."""
         return ["" if self.has_data(record) else self.missing for record in records]
 
-    def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return the data of one or more records that are drawn, one row per point or cell, empty if there is none.
+    def points(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return the points of all records with the columns ``SHEET``, ``PANEL`` and ``IDENTITY`` (``variants.py``)."""
+        points = placed(records, [self.rows(record) for record in records])
+        numbers = [name for name in ("score", "low", "high", "floor") if name in points]
+        return points.assign(**{name: pd.to_numeric(points[name]) for name in numbers})
 
-        The columns are those of ``SHEET``, ``PANEL`` and ``IDENTITY`` in ``variants.py`` and those of the figure.
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return the data of one or more records that are drawn, empty if there is none.
+
+        There is one row per point or cell, with the columns of ``points`` except the seed.
         """
         raise NotImplementedError
 

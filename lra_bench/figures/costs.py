@@ -17,8 +17,7 @@ from .scatter import Scatter
 from .style import length_name
 from .variants import IDENTITY, PANEL, SHEET, scores
 
-FARTHEST = 10
-"""Largest ratio of the length of a cost and that of the score."""
+FARTHEST = 10  # largest ratio of the length of a cost and that of the score
 COSTS: Mapping[str, tuple[str, str, float]] = {
     "flops": ("train_flops", "training TFLOP", 1e12),
     "seconds": ("train_seconds_alone", "training seconds", 1.0),
@@ -129,7 +128,7 @@ class _ScoreVsGrowth(Scatter):
         return f"a of training time N^a, {first}–{last}"
 
 
-class _ScoreFigure(Scatter):
+class ScoreFigure(Scatter):
     """The figure ``shown`` of the section ``section`` of records."""
 
     def __init__(self, shown: ScoreOver, section: str) -> None:

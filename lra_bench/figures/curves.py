@@ -14,28 +14,26 @@ from matplotlib.figure import Figure as Page
 
 from .contract import Figure
 from .layout import Panel, Sheet, pages
-from .legend import SEED, Entry, draw_floor, floor_entry, floor_notes, score_bars
+from .legend import SEED, Entry, draw_floor, floor_entry, floor_notes, score_bars, seed_band
 from .palette import REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
 from .variants import (
-    CROWDED,
     PANEL,
     at_floor,
-    heading,
     in_order,
     looks_of,
     panel_title,
     score_extent,
     seed_values,
     sheets,
-    units,
+    units_of,
 )
 
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
 FAINT = "#cfcfcf"
-HEIGHT, HEIGHT_ALONE = 1.75, 2.3
-"""Height of a panel, and of the only panel of a page, in inches."""
+CROWDED = 8  # most variants drawn as distinguishable curves in one panel
+HEIGHT, HEIGHT_ALONE = 1.75, 2.3  # inches of a panel, and of the only panel of a page
 
 
 class Curves(Figure):
@@ -46,10 +44,11 @@ class Curves(Figure):
         x: The column of the x axis.
         y: The column of the y axis; without a column ``metric``, lower values are better.
         bars: Whether intervals from the column ``low`` to ``high`` are drawn as bars, otherwise as bands.
-        document: The columns shared by the rows of a sheet, in addition to protocol and section.
+        of_machine: Whether each hardware has a sheet.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
         lines: The columns that identify a curve in order, the last one its name; empty if curves are variants. Variants
             that are not selected are drawn as faint lines.
+        subtitle: The columns whose values follow the task in the title of a panel.
         columns: The number of panels per row.
         aside: The range of x over which curves are shifted against each other, so that bars of curves with the same x
             remain readable: in octaves, or in units of x if ``linear``.
@@ -60,9 +59,10 @@ class Curves(Figure):
     x = ""
     y = "score"
     bars = True
-    document: Sequence[str] = ()
+    of_machine = False
     apart: Sequence[str] = ()
     lines: Sequence[str] = ()
+    subtitle: Sequence[str] = ()
     columns = 2
     aside = 0.0
     linear = False
@@ -72,20 +72,16 @@ class Curves(Figure):
         raise NotImplementedError
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the title of a panel from its rows and those of the sheet."""
-        return panel_title(rows, sheet)
+        """Return the title of a panel from its rows and those of the sheet: the task and the values of ``subtitle``."""
+        return " · ".join(filter(None, (panel_title(rows, sheet), *rows[[*self.subtitle]].iloc[0].map(str))))
 
     def scale(self, rows: pd.DataFrame) -> float:
         """Return the factor of y, by default that of scores."""
-        return units(rows["metric"].iloc[0])[0] if "metric" in rows else 1.0
+        return units_of(rows)[0]
 
     def legend(self, rows: pd.DataFrame) -> Sequence[Entry]:
         """Return the legend entries for what ``decorate`` draws, by default those of scores."""
-        return [*floor_entry(rows), *score_bars(rows)]
-
-    def notes(self, rows: pd.DataFrame) -> Sequence[str]:
-        """Return sentences of the caption, by default on the floors."""
-        return floor_notes(rows)
+        return [*floor_entry(rows), *(score_bars(rows) if self.bars else seed_band(rows))]
 
     def name(self, label: str, rows: pd.DataFrame) -> str:
         """Return the legend entry of a curve from its label and rows."""
@@ -110,17 +106,16 @@ class Curves(Figure):
 
     def look(self, rows: pd.DataFrame, look: Look) -> Look:
         """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all."""
-        panels = (panel for _, panel in rows.groupby(list(self.panel), dropna=False, observed=True))
-        return look.faint() if all(map(self.at_floor, panels)) else look
+        return look.faint() if all(map(self.at_floor, _groups(rows, self.panel))) else look
 
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-        """Yield one sheet for each protocol, section and value of ``document``.
+        """Yield one sheet for each protocol, section and machine if ``of_machine``.
 
         With more than ``CROWDED`` variants, those selected by ``best`` are drawn, as the caption states.
         """
-        for parts, rows in sheets(data, *self.document):
+        for parts, rows in sheets(data, *(["hardware"] if self.of_machine else [])):
             shown = best(rows, self)
-            notes = [*_selection(self, rows, len(shown)), *self.notes(rows)]
+            notes = [*_selection(self, rows, len(shown)), *floor_notes(rows)]
             yield Sheet(parts, self._pages(parts, rows, shown, width), rows, notes)
 
     def _pages(self, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float) -> Iterator[Page]:
@@ -129,25 +124,22 @@ class Curves(Figure):
         # If curves are not variants, each panel belongs to one variant and is omitted with it.
         panelled = rows[rows["label"].isin(shown)] if self.lines else rows
         faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
-        others = faint if left_out and not self.lines else []
-        by = [*PANEL, *self.apart]
-        groups = [group for _, group in panelled.groupby(by, dropna=False)] if self.apart else [panelled]
-        for group in groups:
-            own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in self.apart)) if self.apart else ()
-            panels = [panel for _, panel in group.groupby(list(self.panel), dropna=False, observed=True)]
-            height = HEIGHT if len(panels) > 1 else HEIGHT_ALONE
-            drawn = [(panel[panel["label"].isin(shown)], panel) for panel in panels]
-            cells = [
-                Panel(self.title(whole, rows), partial(draw_panel, self, some, whole, look_of), height)
-                for some, whole in drawn
-            ]
-            curves = dict(iter(group[group["label"].isin(shown)].groupby(self.key[-1])))
-            entries = [
-                Entry(self.name(key[-1], curves[key[-1]]), self.look(curves[key[-1]], look_of[key]).options())
-                for key in self.order(group[group["label"].isin(shown)])
-            ]
-            columns = 1 if width <= COLUMN_INCHES else self.columns
-            yield from pages(cells, width, columns, [*entries, *others, *self.legend(group)], heading((*parts, *own)))
+        columns = 1 if width <= COLUMN_INCHES else self.columns
+        for group in _groups(panelled, [*PANEL, *self.apart]) if self.apart else [panelled]:
+            apart = (panel_title(group, rows), *group[[*self.apart]].iloc[0]) if self.apart else ()
+            groups = _groups(group, self.panel)
+            height = HEIGHT if len(groups) > 1 else HEIGHT_ALONE
+            painter = partial(draw_panel, self, shown, look_of)
+            panels = [Panel(self.title(one, rows), partial(painter, one), height) for one in groups]
+            drawn = group[group["label"].isin(shown)]
+            curves = [(key, drawn[drawn[self.key[-1]] == key[-1]]) for key in self.order(drawn)]
+            legend = [Entry(self.name(key[-1], own), self.look(own, look_of[key]).options()) for key, own in curves]
+            legend += [*(faint if left_out and not self.lines else []), *self.legend(group)]
+            yield from pages(panels, width, columns, legend, (*parts, *apart))
+
+
+def _groups(rows: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
+    return [group for _, group in rows.groupby(list(by), dropna=False, observed=True)]
 
 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
@@ -175,28 +167,22 @@ def _selection(kind: Curves, rows: pd.DataFrame, shown: int) -> list[str]:
     """Return the sentence of the caption that explains which variants are selected, empty if all are."""
     if shown == (total := rows["label"].nunique()):
         return []
-    rules = {
-        REFERENCE: (rows["variant"] == REFERENCE).any(),
-        "best control": (rows["family"] == "control").any(),
-        "best others by mean rank over all points": True,
-        "your own before reference boards": rows["reference"].nunique() > 1,
-    }
-    how = "shown" if kind.lines else "highlighted"
-    names = ", ".join(rule for rule, applies in rules.items() if applies)
-    return [f"{shown} of {total} variants {how}: {names}; all are in the CSV file"]
+    how = f"{shown} of {total} variants {'shown' if kind.lines else 'highlighted'}"
+    rule = f"{REFERENCE}, best control, and best others by mean rank over all points, your own before reference boards"
+    return [f"{how}: {rule}; all are in the CSV file"]
 
 
-def draw_panel(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks, ax: Axes) -> None:
-    """Draw the curves of ``rows`` in their looks, and the other curves of the panel's ``whole`` rows in grey behind."""
+def draw_panel(kind: Curves, shown: Sequence[str], look_of: Looks, whole: pd.DataFrame, ax: Axes) -> None:
+    """Draw the curves of the labels ``shown`` in their looks, and the other curves of the panel in grey behind them."""
     scale = kind.scale(whole)
     kind.decorate(ax, whole)
+    rows = whole[whole["label"].isin(shown)]
     names = kind.order(rows)
     joined = {} if kind.joined(whole) else {"linestyle": "none"}
     if len(rows) < len(whole):
-        others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)
         # One line with gaps: separate lines take as long as everything else in the panel.
-        gap = np.full((1, 2), np.nan)
-        faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
+        others = _arrays(kind, whole[~whole["label"].isin(shown)], scale).values()
+        faint = np.vstack([part for array in others for part in (array[:, :2], np.full((1, 2), np.nan))])
         dots = {"marker": ".", "markeredgewidth": 0.0, **joined} if joined else {}
         options: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "zorder": 1.5, "gid": "faint", **dots}
         ax.plot(*faint.T, scalex=False, scaley=False, **options)
@@ -249,7 +235,7 @@ def limits(ax: Axes, low: float, high: float) -> None:
 
 def score_axis(ax: Axes, rows: pd.DataFrame, x: str = "") -> None:
     """Draw the floors of a panel of scores, at each value of the column ``x`` if it is given, and set its y axis."""
-    factor, name = units(rows["metric"].iloc[0])
+    factor, name = units_of(rows)
     draw_floor(ax, rows, x)
     limits(ax, *(factor * end for end in score_extent(rows)))
     ax.set_ylabel(name)

@@ -59,7 +59,7 @@ class _HeatMap(TaskTable):
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         unknown = (rows["score"].notna() & rows["skill"].isna()).any()
         bold = [words("bold: best, or not shown to be worse")] if rows["best"].eq(True).any() else []
-        return [*([square(WHITE, "floor unknown")] if unknown else []), *bold]
+        return [*super().legend(rows), *([square(WHITE, "floor unknown")] if unknown else []), *bold]
 
 
 class _Abilities(TaskTable):
@@ -127,7 +127,7 @@ class _Abilities(TaskTable):
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         lengths = " or ".join(times(ratio) for ratio in sorted(rows["ratio"].unique()) if ratio != 1)
         longer = [words(f"{lengths}: examples of this multiple of the training length")] if lengths else []
-        return [words("numbers: skill in percent"), *longer]
+        return [*super().legend(rows), words("numbers: skill in percent"), *longer]
 
 
 def _measured(record: Record, ratio: float) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -35,13 +35,10 @@ from .style import (
     text_inches,
     unwritable,
 )
-from .variants import heading
 
-HANDLE_EM = 4.2
-"""Width of a column of a legend in addition to its text, in font sizes."""
+HANDLE_EM = 4.2  # width of a column of a legend in addition to its text, in font sizes
 MOST_COLUMNS = 6
-MOST_MISSING = 0.03
-"""Largest relative difference of the height of all axes from the requested one without another computation."""
+MOST_MISSING = 0.03  # difference of the height of all axes from the requested one that needs no further computation
 
 
 @dataclass
@@ -75,17 +72,25 @@ class Panel(NamedTuple):
     below: float = 0.36
 
 
+def heading(parts: Sequence[str]) -> str:
+    """Return the heading of a page from the parts of its name."""
+    protocol, section, *others = parts
+    remark = {"": "", "edge": ", searched rate at an end of the grid"}.get(section, f", {section}")
+    parts_of_heading = f"protocol {protocol}{remark}", *filter(None, others)
+    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in parts_of_heading)
+
+
 def pages(
-    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Entry] = (), title: str = ""
+    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Entry], parts: Sequence[str]
 ) -> Iterator[Figure]:
-    """Yield pages with all panels, row by row, and with the same legend at the bottom and title at the top.
+    """Yield pages with all panels, row by row, with the heading of ``parts`` and the same legend at the bottom.
 
     ``columns`` is the maximum number of panels per row, ``width`` that of a page in inches.
     """
     columns = min(columns, len(panels))
     across = int((width / columns - 0.6) / text_inches("x", TITLE_POINTS))
     panels = [panel._replace(title=textwrap.fill(panel.title, across)) for panel in panels]
-    title = textwrap.fill(title, int(width / text_inches("x", TITLE_POINTS)))
+    title = textwrap.fill(heading(parts), int(width / text_inches("x", TITLE_POINTS)))
     below, below_inches = _in_columns(legend, width)
     outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + below_inches
     page: list[Panel] = []
@@ -113,23 +118,16 @@ def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any],
     handle = HANDLE_EM * points / POINTS
     labels = [entry.label for entry in entries]
     for columns in range(min(len(entries), MOST_COLUMNS), least - 1, -1):
-        parts = _distributed(labels, columns)
+        parts = np.array_split(labels, columns)  # as matplotlib does: the first columns have one more
         if sum(max(text_inches(label, points) for label in part) + handle for part in parts) <= width:
             break
     else:
         room = int((width / least - handle) / text_inches("n", points))
         labels = [textwrap.fill(label, room) for label in labels]
-        columns, parts = least, _distributed(labels, least)
+        columns, parts = least, np.array_split(labels, least)
     handles = [Line2D([], [], label=label, **entry.options) for label, entry in zip(labels, entries, strict=True)]
     lines = max(sum(label.count("\n") + 1 for label in part) for part in parts)
     return {"handles": handles, "ncols": columns, "fontsize": points}, line_inches(points) * (lines + 0.8)
-
-
-def _distributed(labels: Sequence[str], columns: int) -> list[Sequence[str]]:
-    """Return the labels of each column of a legend; as in matplotlib, the first columns have one more."""
-    short, longer = divmod(len(labels), columns)
-    starts = [short * column + min(column, longer) for column in range(columns + 1)]
-    return [labels[start:end] for start, end in itertools.pairwise(starts)]
 
 
 def _page(
@@ -145,8 +143,7 @@ def _page(
         finish = [panel.draw(ax) for panel, ax in zip(panels, axes, strict=False)]
         for panel, ax in zip(panels, axes, strict=False):
             ax.set_title(panel.title, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
-        if title:
-            figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
+        figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
         if legend:
             figure.legend(loc="outside lower left", **legend)
         _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights))
@@ -179,15 +176,10 @@ def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float
 def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) -> list[Path]:
     """Write the pages of a sheet as one PDF and one PNG each, its data as CSV, and its caption as text and LaTeX.
 
+    ``content`` is the first sentence of the caption, ``name`` that of the figure, to which that of the sheet is added.
     Pages are drawn sequentially and not kept. Each file is written atomically. Equal figures result in equal bytes,
-    because no date is written. Raises ``UserError`` if the folder cannot be written.
-
-    Args:
-        sheet: The pages, data and notes.
-        content: The first sentence of the caption.
-        folder: The output folder.
-        name: The name of the figure, to which that of the sheet is added; the PNG of the second page ends in ``-2``.
-        pdf: Whether to write the PDF. Without it, saving takes half as long.
+    because no date is written. Without ``pdf`` saving takes half as long. Raises ``UserError`` if the folder cannot be
+    written.
     """
     name = f"{name}-{sheet.name}"
     caption = " ".join([content, *(f"{note[:1].upper()}{note[1:]}." for note in (heading(sheet.parts), *sheet.notes))])

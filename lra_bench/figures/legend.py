@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from .palette import AT_FLOOR, GREY
-from .variants import at_floor, units
+from .variants import at_floor, units_of
 
 DOT = "\N{NO-BREAK SPACE}· "
 """Separator of the parts of a label. Because of the no-break space, labels are not wrapped in front of the dot."""
@@ -64,18 +64,11 @@ def seed_band(rows: pd.DataFrame) -> list[Entry]:
 
 
 def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "") -> None:
-    """Draw the mean of the floors of a panel as a horizontal line; with a column ``x``, the mean at each of its values.
-
-    Without a column ``metric`` floors are not scaled.
-    """
-    known = rows.dropna(subset=["floor"])
-    if known.empty:
-        return
-    factor = units(known["metric"].iloc[0])[0] if "metric" in rows else 1.0
-    at = factor * known.groupby(x)["floor"].mean() if x else []
-    if len(at) > 1:
-        ax.plot(at, zorder=1.7, gid="floor", **FLOOR)
-    else:
+    """Draw the mean of the floors of a panel as a horizontal line, or of those at each value of a column ``x``."""
+    known, factor = rows.dropna(subset=["floor"]), units_of(rows)[0]
+    if x and known[x].nunique() > 1:
+        ax.plot(factor * known.groupby(x)["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
+    elif len(known):
         ax.axhline(factor * known["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
 
 

@@ -20,8 +20,8 @@ from lra_bench.tables.seeds import over_seeds
 from .curves import Curves, score_axis
 from .legend import DOT, ended
 from .palette import GREY
-from .style import SMALL
-from .variants import IDENTITY, PANEL, SHEET, panel_title, placed
+from .style import SMALL, log_ticks
+from .variants import IDENTITY, PANEL, SHEET, panel_title
 
 LENGTHENED = (*PANEL, "train_length", "length_variant")
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
@@ -30,40 +30,16 @@ COLUMNS = [
     *POINT, "seeds", "score", "low", "high", "interval", "seed_scores", "learned", "floor", "floor_name", "metric",
     "status",
 ]  # fmt: skip
-LENGTH_OPTIONS = ("length", "max_length", "window", "context")
-"""Task options that set the training length."""
+LENGTH_OPTIONS = ("length", "max_length", "window", "context")  # task options that set the training length
 TOKENS_PER_STEP = {"key_to_door": 3, "key_to_door_memory": 3, "delayed_recall": 1}
 """Tokens of a step in the tasks of the figure ``middle_phase``."""
 TRAINED = {"color": GREY, "linewidth": 0.8}
 """Look of the line at the training length, as keyword arguments of matplotlib."""
 
 
-def all_points(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant, knob and length, averaged over seeds; ``status`` is ok if any seed has a score."""
-    points = placed(records, [[*_rows(record)] for record in records])
-    numbers = ["score", "low", "high", "floor"]
-    points[numbers] = points[numbers].apply(pd.to_numeric)
-    return over_seeds(points, POINT, {"status": "first"})[COLUMNS]
-
-
-def averaged(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant, knob and length with a score, averaged over seeds."""
-    data = all_points(records)
-    return data[data["status"] == "ok"].drop(columns="status")
-
-
-def without_knobs(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the options of the training."""
-    return data[data["knob"] == ""].drop(columns="knob")
-
-
-def _rows(record: Record) -> Iterator[dict[str, Any]]:
-    metric, train_length = record.metric, record.extrapolation and record.extrapolation["train_length"]
-    run = Run(record)
-    for variant, knob, point in _points(record):
-        numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
-        place = {"train_length": train_length, "metric": metric, "length_variant": variant, "knob": knob}
-        yield {**place, **numbers, "clears_floor": run.clears_floor_at(point)}
+def times(ratio: float) -> str:
+    """Return the text of a ratio of lengths, such as ``2×``."""
+    return ratio_name(ratio).replace("x", "×")
 
 
 def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
@@ -72,16 +48,9 @@ def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint
 
 
 def _points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
-    if record.status != "ok" or record.extrapolation is None:
-        return
-    for (variant, knob), members in curves(record.extrapolation["points"]).items():
-        for point in members:
-            yield variant, knob, point
-
-
-def times(ratio: float) -> str:
-    """Return the text of a ratio of lengths, such as ``2×``."""
-    return ratio_name(ratio).replace("x", "×")
+    if record.status == "ok" and record.extrapolation is not None:
+        for (variant, knob), members in curves(record.extrapolation["points"]).items():
+            yield from ((variant, knob, point) for point in members)
 
 
 class OverLength(Curves):
@@ -90,8 +59,31 @@ class OverLength(Curves):
     aside = 0.06
     label = ""
 
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        """Return the scores at all lengths, once for each curve they belong to."""
+        run, section = Run(record), record.extrapolation
+        constant = {"metric": record.metric, "train_length": section and section["train_length"]}
+        return [
+            {**constant, "length_variant": variant, "knob": knob, "clears_floor": run.clears_floor_at(point)}
+            | {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
+            for variant, knob, point in _points(record)
+        ]
+
+    def averaged(self, records: Sequence[Record], scored: bool = True) -> pd.DataFrame:
+        """Return one row per variant, knob and length, averaged over seeds, only of those with a score if ``scored``.
+
+        Otherwise ``status`` is ok if any seed has a score.
+        """
+        data = over_seeds(self.points(records), POINT, {"status": "first"})[COLUMNS]
+        return data[data["status"] == "ok"].drop(columns="status") if scored else data
+
+    def as_trained(self, records: Sequence[Record], scored: bool = True) -> pd.DataFrame:
+        """Return the rows of ``averaged`` without knobs."""
+        data = self.averaged(records, scored)
+        return data[data["knob"] == ""].drop(columns="knob")
+
     def has_data(self, record: Record) -> object:
-        """Return whether there is a score as trained."""
+        """Return whether there is a score without a knob."""
         return any(not knob for _, knob, _ in scored_points(record))
 
     def tick(self, length: float) -> str:
@@ -101,9 +93,7 @@ class OverLength(Curves):
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         """Draw the floor at each length, and set the axes."""
         places = sorted(rows[self.x].unique())
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(places, [self.tick(place) for place in places])
-        ax.minorticks_off()
+        log_ticks(ax, places, map(self.tick, places), base=2)
         ax.set_xlim(min(places) / 1.3, max(places) * 1.3)
         ax.set_xlabel(self.label, fontsize=SMALL)
         score_axis(ax, rows, self.x)
@@ -126,7 +116,7 @@ class _Extrapolation(OverLength):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant and length; ``status`` is the reason for a missing score."""
-        return without_knobs(all_points(records))
+        return self.as_trained(records, scored=False)
 
     def tick(self, length: float) -> str:
         return times(length)
@@ -169,7 +159,7 @@ class _EvaluationKnobs(_Extrapolation):
         return any(knob and point["knob"] for _, knob, point in scored_points(record))
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        data = averaged(records)
+        data = self.averaged(records)
         several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
         data = data[several & (data["ratio"] >= 1)]
         return data.assign(setting=data["knob"].where(data["knob"] != "", "as trained"))
@@ -199,7 +189,7 @@ class _ScoreVsLength(OverLength):
         one variant with the modified keys that they share, unless a task contains the system twice. ``hash`` identifies
         the variant.
         """
-        data = without_knobs(averaged(records))
+        data = self.as_trained(records)
         # The point at the training length is part of the curve of every length variant.
         data = data[data["ratio"] == 1].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
         data = data.drop(columns=["ratio", "length_variant", "train_length"])
@@ -253,7 +243,7 @@ class _MiddlePhase(OverLength):
 
         ``trained`` is that number in training.
         """
-        data = without_knobs(averaged(records))
+        data = self.as_trained(records)
         steps = {(record.key.task, record.key.hash): _phases(record) for record in records}
         trained = [steps[pair][1] for pair in zip(data["task"], data["hash"], strict=True)]  # type: ignore[index]
         longer = (data["length"] - data["train_length"]) // data["task"].map(TOKENS_PER_STEP)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +12,11 @@ from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
 from .curves import Curves, limits
-from .legend import BLOCK, FLOOR, Entry, draw_floor, floor_entry, floor_notes, seed_band, words
+from .legend import BLOCK, Entry, draw_floor, floor_entry, seed_band, words
 from .lengths import TRAINED, times
 from .palette import AT_FLOOR, BELOW_FLOOR, BLACK, GREY
-from .style import TINY, lengths_below
-from .variants import IDENTITY, PANEL, SHEET, band, extent, panel_title, placed, places, units
+from .style import TINY, lengths_below, log_ticks
+from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, score_extent, units_of
 
 VARIANT = [*SHEET, *PANEL, *IDENTITY]
 CHOICE: dict[str, Any] = {"color": BLACK, "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
@@ -45,15 +44,11 @@ class _LearningCurves(Curves):
         if (curve := tables.validation_curve(record)) is None:
             return []
         training = record.training or {}
-        name, floor = record.best_floor() or (None, math.nan)
-        of_split = {"floor": floor, "floor_name": name, "floor_split": "test"}
+        split, floor = "test", floor_of(record)
         if (score := training.get("validation_floor")) is not None:
-            name = training.get("validation_floor_name")
-            of_split = {"floor": score, "floor_name": name, "floor_split": "validation"}
-        return [
-            {"metric": record.metric, **of_split, "step": step, "score": score}
-            for step, score in zip(*curve, strict=True)
-        ]
+            split, floor = "validation", {"floor": score, "floor_name": training.get("validation_floor_name")}
+        constant = {"metric": record.metric, "floor_split": split, **floor}
+        return [{**constant, "step": step, "score": score} for step, score in zip(*curve, strict=True)]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant and validated step.
@@ -61,10 +56,9 @@ class _LearningCurves(Curves):
         ``floor`` is the strongest floor on ``floor_split``: the validation split, or the test split if the record does
         not contain the floor on the validation split.
         """
-        rows = [self.rows(record) for record in records]
-        if not any(rows):
-            return places(records)[:0]
-        points = placed(records, rows).astype({"floor": float})
+        points = self.points(records)
+        if points.empty:
+            return points
         return band(points, [*VARIANT, "metric", "step"], "score", floor_split=("floor_split", "first"))
 
     def at_floor(self, rows: pd.DataFrame) -> bool:
@@ -84,17 +78,15 @@ class _LearningCurves(Curves):
             entries.append(Entry("grey curves: never better than the floor, in any seed", {"color": AT_FLOOR}))
         return [*entries, *seed_band(rows)]
 
-    def notes(self, rows: pd.DataFrame) -> list[str]:
-        return floor_notes(_drawn_floors(rows))
-
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        factor, name = units(rows["metric"].iloc[0])
-        limits(ax, *(factor * end for end in extent(rows, "low", "high", "floor")))
-        if len(floors := _drawn_floors(rows)):
-            floor = factor * floors["floor"].mean()
+        factor, name = units_of(rows)
+        limits(ax, *(factor * end for end in score_extent(rows)))
+        floors = _drawn_floors(rows)
+        draw_floor(ax, floors)
+        if len(floors):
             worst = ax.get_ylim()[rows["metric"].iloc[0] == "bits_per_character"]
-            ax.axhspan(floor, worst, color=BELOW_FLOOR, linewidth=0, zorder=0.5, gid="below floor")
-            ax.axhline(floor, zorder=2, gid="floor", **FLOOR)
+            beyond = {"color": BELOW_FLOOR, "linewidth": 0, "zorder": 0.5, "gid": "below floor"}
+            ax.axhspan(factor * floors["floor"].mean(), worst, **beyond)
         ax.set_xlim(0, 1.03 * rows["step"].max())
         ax.locator_params(axis="x", nbins=4)
         ax.set_xlabel("training step")
@@ -127,25 +119,15 @@ class _RateSearch(Curves):
     def rows(self, record: Record) -> list[dict[str, Any]]:
         search = record.search
         assert search is not None  # otherwise the record is excluded
+        constant = {"edge": search["edge"], "protocol_lr": search["protocol_lr"], "seeds": len(search["seeds"])}
         found = []
         for rate in search["rates"]:
-            known = rate["loss"] is not None
             of_rate = (trial["loss"] for trial in search["trials"] if trial["lr"] == rate["lr"])
-            own = [loss for loss in of_rate if loss is not None]
-            found.append(
-                {
-                    "lr": rate["lr"],
-                    "loss": rate["loss"],
-                    "low": min(own) if known else None,
-                    "high": max(own) if known else None,
-                    "validation_score": rate["score"],
-                    "validation_skill": rate["skill"],
-                    "chosen": rate["lr"] == search["chosen_lr"],
-                    "edge": search["edge"],
-                    "protocol_lr": search["protocol_lr"],
-                    "seeds": len(search["seeds"]),
-                }
-            )
+            losses = [loss for loss in of_rate if loss is not None and rate["loss"] is not None]
+            range_of_seeds = {"low": min(losses, default=None), "high": max(losses, default=None)}
+            validation = {"validation_score": rate["score"], "validation_skill": rate["skill"]}
+            own = {"lr": rate["lr"], "loss": rate["loss"], "chosen": rate["lr"] == search["chosen_lr"]}
+            found.append({**own, **range_of_seeds, **validation, **constant})
         return found
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
@@ -155,17 +137,14 @@ class _RateSearch(Curves):
         is at an end of the grid are on the same sheet as others.
         """
         numbers = dict.fromkeys(("loss", "low", "high", "validation_score", "validation_skill"), float)
-        data = placed(records, [self.rows(record) for record in records]).astype(numbers)
+        data = self.points(records).astype(numbers).sort_values("seed", kind="stable")
         data["section"] = data["section"].replace("edge", "ranked")
-        first = data.sort_values("seed", kind="stable").drop_duplicates([*VARIANT, "lr"])
-        return first.drop(columns="seed").reset_index(drop=True)
+        return data.drop_duplicates([*VARIANT, "lr"]).drop(columns="seed").reset_index(drop=True)
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         rates = sorted(rows["lr"].unique())
-        ax.set_xscale("log")
+        log_ticks(ax, rates, (f"{rate:.0e}".replace("e-0", "e-") for rate in rates), size=TINY)
         ax.set_xlim(rates[0] / 1.5, rates[-1] * 1.5)
-        ax.minorticks_off()
-        ax.set_xticks(rates, [f"{rate:.0e}".replace("e-0", "e-") for rate in rates], fontsize=TINY)
         limits(ax, *extent(rows, "low", "high"))
         if rows["protocol_lr"].nunique() == 1:
             ax.axvline(rows["protocol_lr"].iloc[0], color=GREY, linewidth=0.8, zorder=1, gid="protocol")
@@ -192,11 +171,10 @@ class _LossByPosition(Curves):
     worse.
     """
 
-    remedy = (
-        "run lra-bench bench task=enwik8, which evaluates each model at the contexts of measure.extrapolation_ratios"
-    )
+    remedy = "run lra-bench bench task=enwik8, which evaluates the contexts of measure.extrapolation_ratios"
     missing = "without a loss by position"
     panel = (*PANEL, "train_length", "label", "knob")
+    subtitle = ("label", "knob")
     x, y = "last", "bits_per_character"
     bars = False
     lines = ("ratio", "context")
@@ -214,14 +192,9 @@ class _LossByPosition(Curves):
         return [{**length, **floors.get(each["ratio"], unknown), **each} for each in section["by_position"]]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        bins = placed(records, [self.rows(record) for record in records]).astype({"floor": float})
         by = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
-        data = band(bins, by, "bits_per_character", n=("n", "sum"))
+        data = band(self.points(records), by, "bits_per_character", n=("n", "sum"))
         return data.assign(context=data["ratio"].map(lambda ratio: f"context {times(ratio)}"))
-
-    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        first = rows.iloc[0]
-        return " · ".join(filter(None, (panel_title(rows, sheet), first["label"], first["knob"])))
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
@@ -229,7 +202,7 @@ class _LossByPosition(Curves):
         draw_floor(ax, rows.drop_duplicates("ratio"))
         limits(ax, *extent(rows, "low", "high", "floor"))
         ax.set_xlabel("position in the context (tokens)")
-        ax.set_ylabel(units("bits_per_character")[1])
+        ax.set_ylabel(units_of(rows)[1])
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         lengths = ", ".join(f"{length:,}" for length in sorted(rows["train_length"].unique()))

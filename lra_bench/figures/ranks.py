@@ -23,7 +23,6 @@ from .variants import (
     IDENTITY,
     PANEL,
     SHEET,
-    heading,
     looks_of,
     panel_title,
     score_extent,
@@ -36,8 +35,7 @@ from .variants import (
 
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
 UNTESTED = "?"
-TAG_POINTS = 4.0
-"""Distance of letters from the axes."""
+TAG_POINTS = 4.0  # distance of letters from the axes
 ROWS_PER_PANEL = 55
 
 
@@ -71,7 +69,7 @@ class _Ranks(Figure):
                 legend.append(words("a common letter: not significantly different"))
             if _untested(together).any():
                 legend.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
-            drawn = pages(panels, width, columns, legend, heading(parts))
+            drawn = pages(panels, width, columns, legend, parts)
             yield Sheet(parts, drawn, together, floor_notes(together))
 
 

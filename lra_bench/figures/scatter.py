@@ -25,17 +25,15 @@ from .legend import SEED, Entry, bar, draw_floor, floor_entry, floor_notes, scor
 from .palette import GREY, REFERENCE, Look
 from .place import place
 from .style import COLUMN_INCHES, SMALL, length_name, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, panel_title, scores, seed_values, sheets, units
+from .variants import IDENTITY, PANEL, SHEET, looks_of, panel_title, scores, seed_values, sheets, units
 
 HALO_POINTS2, PACKED_HALO_POINTS2 = 400.0, 160.0
 """Area of the largest halo of a sheet in square points, by default and with more than ``PACKED`` variants."""
 PACKED = 30
-REFERENCE_HALO_POINTS2 = 60.0
-"""Maximum area of the halo in the legend, in square points, so that it fits into a line."""
+REFERENCE_HALO_POINTS2 = 60.0  # maximum area of the halo in the legend, in square points, so that it fits into a line
 MOST_NAMES = 25
 """Maximum number of names in a panel: those on the front, of the reference and the user's, then the best scores."""
-LONGEST_NAME = 40
-"""Maximum number of characters of a name."""
+LONGEST_NAME = 40  # maximum number of characters of a name
 FRONT: Mapping[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
 """Look of the line of the Pareto front, as keyword arguments of matplotlib."""
 
@@ -121,7 +119,7 @@ class Scatter(Figure):
             few = max(map(len, panels)) > MOST_NAMES
             unnamed = [f"At most {MOST_NAMES} points of a panel are named; all are in the CSV file"] if few else []
             notes = [*unnamed, *floor_notes(rows)]
-            yield Sheet(parts, pages(drawn, width, columns, legend, heading(parts)), rows, notes)
+            yield Sheet(parts, pages(drawn, width, columns, legend, parts), rows, notes)
 
 
 def _without_seed(record: Record) -> tuple[str, PurePosixPath]:

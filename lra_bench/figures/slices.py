@@ -18,7 +18,7 @@ from lra_bench.tables.seeds import known, over_seeds
 from .curves import Curves, limits, score_axis
 from .legend import Entry, bar
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title
 
 SLICED = [*SHEET, *PANEL, "slicing"]
 COLUMNS = [
@@ -52,9 +52,7 @@ class _Slices(Curves):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
-        points = slice_places(placed(records, [self.rows(record) for record in records]))
-        points["floor"] = pd.to_numeric(points["floor"])
-        return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
+        return over_seeds(slice_places(self.points(records)), [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
 
     def joined(self, rows: pd.DataFrame) -> bool:
         return bool(rows["slice"].str.match(r"\d").all())
@@ -125,7 +123,7 @@ class _DepthBySlice(_Slices):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
-        points = slice_places(placed(records, [self.rows(record) for record in records]))
+        points = slice_places(self.points(records))
         means = {name: (name, "mean") for name in ("mean_depth", "deviation", "score")}
         groups = points.groupby([*SLICED, *IDENTITY, "place", "slice"], dropna=False)
         data = groups.agg(seeds=("seed", "nunique"), n=("n", "sum"), **means).reset_index()

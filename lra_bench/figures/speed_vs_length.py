@@ -14,7 +14,7 @@ from lra_bench.tables.runs import MODES, measured_alone
 from .curves import Curves
 from .legend import DOT, Entry, bar, ended, words
 from .style import SMALL, length_name, lengths_below, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, extent, placed
+from .variants import IDENTITY, PANEL, SHEET, extent
 
 POINT = [*SHEET, *PANEL, *IDENTITY, "batch", "quantity", "mode", "length"]
 QUANTITIES = ("time", "memory")
@@ -34,7 +34,7 @@ class _SpeedVsLength(Curves):
     missing = "without a step benchmark"
     panel = ("quantity", "mode")
     x, y = "length", "value"
-    document, apart = ("hardware",), ("batch",)
+    of_machine, apart = True, ("batch",)
 
     def exclusions(self, records: Sequence[Record]) -> list[str]:
         reason = {False: "timed while other programs ran", True: ""}
@@ -57,7 +57,7 @@ class _SpeedVsLength(Curves):
         ``value`` is in seconds or bytes. ``status`` is ok if any seed measured the length; ``counter`` names the
         measured quantity.
         """
-        points = placed(records, [self.rows(record) for record in records])
+        points = self.points(records)
         numbers = [*TIMES, *MEMORY, *(f"{quantity}_exponent" for quantity in QUANTITIES)]
         points[numbers] = points[numbers].apply(pd.to_numeric)
         data = pd.concat([_quantity(points, quantity) for quantity in QUANTITIES], ignore_index=True)

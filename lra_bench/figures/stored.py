@@ -18,8 +18,7 @@ from lra_bench.tables.naming import Names, current, explain_hidden, names_of, se
 from . import NothingToDrawError, draw, figure, figure_names
 from .style import check_output, width_inches
 
-ALL = "all"
-"""Name that stands for all figures."""
+ALL = "all"  # name that stands for all figures
 
 
 def draw_stored(
@@ -71,15 +70,10 @@ def draw_stored(
 def draw_all(
     records: Sequence[Record], folder: Path, names: Iterable[str] | None = None, **options: Any
 ) -> Generator[tuple[str, Sequence[Path] | Exception]]:
-    """Draw figures and yield the name of each with its paths, or with the exception that was raised.
+    """Draw figures, by default all, with the ``options`` of ``draw``; yield the name of each with its paths.
 
-    Figures without data are reported on stderr. Ctrl-C ends drawing even if a library catches ``KeyboardInterrupt``.
-
-    Args:
-        records: The records to draw.
-        folder: The output folder. Raises ``UserError`` if it cannot be written.
-        names: The names of the figures, by default all.
-        options: Further arguments of ``draw``.
+    The exception that was raised is yielded instead of paths. Figures without data are reported on stderr. Ctrl-C ends
+    drawing even if a library catches ``KeyboardInterrupt``. Raises ``UserError`` if the folder cannot be written.
     """
     check_output(folder)
     names = list(names or figure_names())

@@ -21,23 +21,19 @@ from .layout import Panel, Sheet, pages
 from .legend import Entry, words
 from .palette import BLACK, WHITE, Look, contrast
 from .style import TINY, line_inches, text_inches
-from .variants import IDENTITY, PANEL, SHEET, heading, in_order, looks_of, panel_title, sheets
+from .variants import IDENTITY, PANEL, SHEET, in_order, looks_of, panel_title, sheets
 
 T = TypeVar("T")
 Keys = Sequence[tuple[str, str]]
 """Model and label of each row."""
 ROWS_PER_PAGE = 60
-GLYPH_POINTS = 12.0
-"""Width of the marker between a name and the axes."""
+GLYPH_POINTS = 12.0  # width of the marker between a name and the axes
 ROW_GAP_INCHES = 0.025
 COLOURS = "cividis"
-SHOWN = (0.1, 0.5, 1.0)
-"""Skills whose colours the legend shows."""
-NARROWEST_INCHES = 0.27
-"""Minimum width of a column."""
+SHOWN = (0.1, 0.5, 1.0)  # skills whose colours the legend shows
+NARROWEST_INCHES = 0.27  # minimum width of a column
 PALE = "#eeeeee"
-MUTED = "#666666"
-"""Colour of scores at the floor, with a contrast of more than 4.5 to ``PALE``."""
+MUTED = "#666666"  # colour of scores at the floor, with a contrast of more than 4.5 to ``PALE``
 SHORT = {
     "diverged": "div", "out_of_memory": "mem", "timeout": "time", "incompatible": "–", "failed": "fail",
     "interrupted": "int",
@@ -64,8 +60,16 @@ class TaskTable(Figure):
         raise NotImplementedError
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of the legend between those of colours and those of statuses."""
-        raise NotImplementedError
+        """Return the entries of colours, of numbers of seeds, and of statuses."""
+        at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
+        entries = [square(PALE, "at or below the floor (baseline without a model)")] if at_floor else []
+        if rows["skill"].notna().any():
+            entries += [square(_colour_of(share), f"skill {100 * share:g} %") for share in SHOWN]
+        if (rows["two_levels"].eq(True) & (rows["learned"] > 0)).any():
+            entries.append(words("2/3: seeds that exceed the floor, if the seeds lie on two levels"))
+        statuses = sorted(rows.loc[rows["score"].isna(), "status"].unique())
+        names = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in statuses)
+        return [*entries, *([words(names)] if names else [])]
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
         """Return the heading of a column from its rows and those of the sheet: the task and its floor."""
@@ -95,8 +99,7 @@ class TaskTable(Figure):
                 for own in parts_of_tasks
                 for chunk in chunks(_of_tasks(keys, own), ROWS_PER_PAGE)
             ]
-            legend = [*_colours(rows), *self.legend(rows), *_levels(rows), *_statuses(rows)]
-            yield Sheet(parts, pages(panels, width, 1, legend, heading(parts)), rows)
+            yield Sheet(parts, pages(panels, width, 1, self.legend(rows), parts), rows)
 
 
 def averaged(frame: pd.DataFrame) -> pd.DataFrame:
@@ -150,11 +153,10 @@ def _of_tasks(keys: Keys, tasks: Sequence[pd.DataFrame]) -> Keys:
 def _colour(entry: Mapping[Any, Any]) -> str:
     if not is_known(entry["skill"]):
         return WHITE
-    return PALE if entry["skill"] <= 0 or entry["learned"] == 0 else colour_of(entry["skill"])
+    return PALE if entry["skill"] <= 0 or entry["learned"] == 0 else _colour_of(entry["skill"])
 
 
-def colour_of(skill: float) -> str:
-    """Return the colour of a skill as hexadecimal digits."""
+def _colour_of(skill: float) -> str:
     return matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](min(skill, 1.0)))
 
 
@@ -166,28 +168,6 @@ def _text(entry: Mapping[Any, Any], kind: TaskTable) -> str:
     if entry["two_levels"] is True and learned and learned < seeds:
         return f"{int(learned)}/{int(seeds)}"
     return kind.text(entry)
-
-
-def _colours(rows: pd.DataFrame) -> list[Entry]:
-    """Return the entries that explain the colours of cells."""
-    at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
-    entries = [square(PALE, "at or below the floor (baseline without a model)")] if at_floor else []
-    if rows["skill"].notna().any():
-        entries += [square(colour_of(share), f"skill {100 * share:g} %") for share in SHOWN]
-    return entries
-
-
-def _levels(rows: pd.DataFrame) -> list[Entry]:
-    """Return the entry that explains cells with numbers of seeds, none if there is no such cell."""
-    if not ((rows["two_levels"] == True) & (rows["learned"] > 0)).any():  # noqa: E712
-        return []
-    return [words("2/3: seeds that exceed the floor, if the seeds lie on two levels")]
-
-
-def _statuses(rows: pd.DataFrame) -> list[Entry]:
-    found = rows.loc[rows["score"].isna(), "status"].unique()
-    abbreviations = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in sorted(found))
-    return [words(abbreviations)] if abbreviations else []
 
 
 def square(colour: str, label: str) -> Entry:

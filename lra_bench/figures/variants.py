@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +22,6 @@ IDENTITY = ["model", "family", "name", "variant", "modified", "hash", "hardware"
 SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill", "clears_floor")
 NAMED = 2  # with more modified keys than this, a label contains their number only
 MARK = " (reference)"
-CROWDED = 8
-"""Maximum number of variants drawn as distinguishable curves in one panel."""
 
 
 def identity(record: Record) -> dict[str, Any]:
@@ -175,14 +172,6 @@ def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return f"{first['task'].replace('_', ' ')}{version}{' (incomplete data)' if first['data_lacks'] else ''}"
 
 
-def heading(parts: Sequence[str]) -> str:
-    """Return the heading of a page from the parts of its name."""
-    protocol, section, *others = parts
-    remark = {"": "", "edge": ", searched rate at an end of the grid"}.get(section, f", {section}")
-    parts_of_heading = f"protocol {protocol}{remark}", *filter(None, others)
-    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in parts_of_heading)
-
-
 def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
     """Return the smallest and the largest known value in the columns, NaN if none is known."""
     values = rows[list(columns)].astype(float)
@@ -191,9 +180,14 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
 
 def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
     """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors, NaN without."""
-    low, high = extent(rows, "score", "low", "high", "floor")
-    seeds = [score for scores in rows["seed_scores"] for score in scores]
+    low, high = extent(rows, *(name for name in ("score", "low", "high", "floor") if name in rows))
+    seeds = [score for scores in rows.get("seed_scores", ()) for score in scores]
     return min([low, *seeds]), max([high, *seeds])
+
+
+def units_of(rows: pd.DataFrame) -> tuple[float, str]:
+    """Return ``units`` of the scores of a panel, bits per character without a column ``metric``."""
+    return units(rows["metric"].iloc[0] if "metric" in rows else "bits_per_character")
 
 
 def units(metric: str | None) -> tuple[float, str]:

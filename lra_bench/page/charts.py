@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.figures.legend import ended
-from lra_bench.figures.lengths import averaged, extrapolation
+from lra_bench.figures.lengths import extrapolation
 from lra_bench.figures.speed_vs_length import SPOKEN, speed_vs_length
 from lra_bench.figures.variants import units
 from lra_bench.records import tables
@@ -53,7 +53,7 @@ def learning(records: Sequence[Record]) -> Chart | None:
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
     scored = _usable(records, extrapolation.exclusions(records))
-    rows = _rows(averaged(scored)) if scored else []
+    rows = _rows(extrapolation.averaged(scored)) if scored else []
     plain = [row for row in rows if not row["knob"]]
     references = _references(plain, "length_variant")
     found = {}
