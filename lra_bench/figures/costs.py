@@ -140,6 +140,7 @@ class ScoreFigure(Scatter):
 
     @property
     def caption(self) -> str:
+        """What the figure shows."""
         return self._shown.help
 
     def costs(self, record: Record) -> dict[str, float | None]:

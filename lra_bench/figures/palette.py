@@ -188,12 +188,13 @@ def _shade(hue: str, step: int) -> str:
 
     If the lighter shade has too little contrast on white, a shade between the first two is returned instead.
     """
-    if step == 2 and contrast(lighter := _mixed(hue, 255, 0.25), WHITE) >= LEAST_CONTRAST:
+    if step == 2 and contrast(lighter := mixed(hue, 255, 0.25), WHITE) >= LEAST_CONTRAST:
         return lighter
-    return _mixed(hue, 0, (0.0, 0.3, 0.15)[step])
+    return mixed(hue, 0, (0.0, 0.3, 0.15)[step])
 
 
-def _mixed(colour: str, towards: int, share: float) -> str:
+def mixed(colour: str, towards: int, share: float) -> str:
+    """Return a colour mixed with a share of a grey with the channel ``towards``, 255 for white."""
     return "#" + "".join(f"{round(channel + share * (towards - channel)):02X}" for channel in _channels(colour))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.progress import bar
 from lra_bench.records.schema import Record
@@ -11,19 +13,12 @@ from lra_bench.records.schema import Record
 from . import charts, facts
 from .rows import Json
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str], str]) -> list[Json]:
     """Return the details of all cells as data for the page, one mapping per row of ``board``, in its order.
 
-    A progress bar is shown because reading the learning curves takes time.
-
-    Args:
-        records: The records of all seeds of all cells.
-        board: The data of the long layout made from the records: one row per cell, which combines its seeds.
-        look: Function that returns the CSS class of a model's colour.
+    ``board`` is the long layout made from ``records``: one row per cell, which combines its seeds. ``look`` returns the
+    CSS class of a model's colour. A progress bar is shown because reading the learning curves takes time.
     """
     members: dict[charts.Key, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.key):

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from lra_bench.config.measurements import measurements
+from lra_bench.grid.cost import format_duration
 from lra_bench.measurement import merged
 from lra_bench.measurements.restriction import Restricted
 from lra_bench.records.schema import STATUSES, Record
@@ -37,10 +38,8 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     yield "Machine", merged([record.environment["hardware"] for record in records])
     yield "Software", merged([record.environment["software"] for record in records])
     restrictions = (dict(Restricted.facts(each.restriction)) if each.restriction else {} for each in records)
-    yield (
-        "System",
-        merged([{**(each.capability or {}), **own} for each, own in zip(records, restrictions, strict=True)]),
-    )
+    systems = [{**(each.capability or {}), **own} for each, own in zip(records, restrictions, strict=True)]
+    yield "System", merged(systems)
 
 
 def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
@@ -54,7 +53,7 @@ def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
             "reason": record.reason or ("" if record.status == "ok" else STATUSES[record.status]),
             "score": score(record.score(), record.metric),
             "interval": f"[{', '.join(ends)}]" if all(ends) else "",
-            "wall": "" if record.wall_seconds is None else duration(record.wall_seconds),
+            "wall": "" if record.wall_seconds is None else format_duration(record.wall_seconds),
             "attempt": record.attempt,
             "finished": record.finished_at[:16].replace("T", " "),
         }
@@ -91,15 +90,6 @@ def config(record: Record) -> str:
     return "".join(as_yaml(json.dumps({name: part})) for name, part in record.config.items() if name != "seed")
 
 
-def duration(seconds: float) -> str:
-    """Format seconds as hours, minutes and seconds: ``5 min 2 s``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
 def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     done = next((record for record in records if record.score() is not None), records[-1])
     strongest, _ = done.best_floor() or (None, None)
@@ -111,24 +101,17 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""
-            yield (
-                f"half of skill kept up to ({readable(summary['variant'])})",
-                f"{bound}{summary['effective_ratio']:g}×",
-            )
+            name = f"half of skill kept up to ({readable(summary['variant'])})"
+            yield name, f"{bound}{summary['effective_ratio']:g}×"
     if done.protocol_modified:
         yield "modified", ", ".join(done.protocol_modified)
 
 
 def _data(record: Record) -> Facts:
-    if record.data is None:
+    if (data := record.data) is None:
         return []
-    data = record.data
-    rows = ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())
-    facts = [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]
-    return [
-        ("task", data["task"]),
-        *facts,
-        ("rows", rows),
-        *([("missing", missing_data(record))] if missing_data(record) else []),
-        *([("repeated", repeated_data(record))] if repeated_data(record) else []),
-    ]
+    facts = [("task", data["task"])]
+    facts += [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]  # type: ignore[literal-required]
+    facts.append(("rows", ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())))
+    found = {"missing": missing_data(record), "repeated": repeated_data(record)}
+    return [*facts, *((name, text) for name, text in found.items() if text)]

@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
@@ -24,9 +26,6 @@ from .details import details
 from .published import published_tables
 from .rows import Places
 from .tables import protocols
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FILE = "leaderboard.html"
 SCRIPTS = (

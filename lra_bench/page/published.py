@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lra_bench.measurement import Column, Display
 from lra_bench.tables.cell import Cell, word
@@ -12,9 +13,6 @@ from lra_bench.tables.formatting import Section
 from lra_bench.tables.published_table import published_sections
 
 from .rows import Json, described, digest, encoded, table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WORDS = ("printed average", "flags", "quotes")
 HELP = {
