@@ -33,7 +33,7 @@ Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
 FAINT = "#cfcfcf"
 CROWDED = 8  # most variants drawn as distinguishable curves in one panel
-HEIGHT, HEIGHT_ALONE = 1.75, 2.3  # inches of a panel, and of the only panel of a page
+HEIGHT, HEIGHT_ALONE = 1.75, 2.3  # inches of a panel, and of the panels of a page with one row
 
 
 class Curves(Figure):
@@ -128,14 +128,14 @@ class Curves(Figure):
         for group in _groups(panelled, [*PANEL, *self.apart]) if self.apart else [panelled]:
             apart = (panel_title(group, rows), *group[[*self.apart]].iloc[0]) if self.apart else ()
             groups = _groups(group, self.panel)
-            height = HEIGHT if len(groups) > 1 else HEIGHT_ALONE
+            height = HEIGHT if len(groups) > columns else HEIGHT_ALONE
             painter = partial(draw_panel, self, shown, look_of)
             panels = [Panel(self.title(one, rows), partial(painter, one), height) for one in groups]
             drawn = group[group["label"].isin(shown)]
             curves = [(key, drawn[drawn[self.key[-1]] == key[-1]]) for key in self.order(drawn)]
             legend = [Entry(self.name(key[-1], own), self.look(own, look_of[key]).options()) for key, own in curves]
-            legend += [*(faint if left_out and not self.lines else []), *self.legend(group)]
-            yield from pages(panels, width, columns, legend, (*parts, *apart))
+            legend += faint if left_out and not self.lines else []
+            yield from pages(panels, width, columns, [legend, self.legend(group)], (*parts, *apart))
 
 
 def _groups(rows: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
@@ -233,9 +233,9 @@ def limits(ax: Axes, low: float, high: float) -> None:
         ax.set_ylim(low - margin, high + margin)
 
 
-def score_axis(ax: Axes, rows: pd.DataFrame, x: str = "") -> None:
-    """Draw the floors of a panel of scores, at each value of the column ``x`` if it is given, and set its y axis."""
+def score_axis(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -> None:
+    """Draw the floors of a panel of scores as ``draw_floor`` does, and set its y axis."""
     factor, name = units_of(rows)
-    draw_floor(ax, rows, x)
+    draw_floor(ax, rows, x, joined)
     limits(ax, *(factor * end for end in score_extent(rows)))
     ax.set_ylabel(name)

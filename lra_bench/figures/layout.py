@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from lra_bench.runtime.files import replacing
@@ -39,6 +40,10 @@ from .style import (
 HANDLE_EM = 4.2  # width of a column of a legend in addition to its text, in font sizes
 MOST_COLUMNS = 6
 MOST_MISSING = 0.03  # difference of the height of all axes from the requested one that needs no further computation
+
+
+Legend = tuple[dict[str, Any], float]
+"""Arguments of ``Figure.legend`` and height in inches."""
 
 
 @dataclass
@@ -81,18 +86,21 @@ def heading(parts: Sequence[str]) -> str:
 
 
 def pages(
-    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Entry], parts: Sequence[str]
+    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Sequence[Entry]], parts: Sequence[str]
 ) -> Iterator[Figure]:
     """Yield pages with all panels, row by row, with the heading of ``parts`` and the same legend at the bottom.
 
-    ``columns`` is the maximum number of panels per row, ``width`` that of a page in inches.
+    ``columns`` is the maximum number of panels per row, ``width`` that of a page in inches. The blocks of the legend
+    are side by side, or one below the other if that is lower.
     """
     columns = min(columns, len(panels))
     across = int((width / columns - 0.6) / text_inches("x", TITLE_POINTS))
     panels = [panel._replace(title=textwrap.fill(panel.title, across)) for panel in panels]
     title = textwrap.fill(heading(parts), int(width / text_inches("x", TITLE_POINTS)))
-    below, below_inches = _in_columns(legend, width)
-    outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + below_inches
+    apart = [_in_columns(block, width) for block in legend if block]
+    together = [_in_columns([entry for block in legend for entry in block], width)]
+    below = min(together, apart, key=lambda found: sum(inches for _, inches in found))
+    outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + sum(inches for _, inches in below)
     page: list[Panel] = []
     height = outside
     for start in range(0, len(panels), columns):
@@ -107,7 +115,7 @@ def pages(
     yield _page(page, (width, height), columns, below, title)
 
 
-def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any], float]:
+def _in_columns(entries: Sequence[Entry], width: float) -> Legend:
     """Return the arguments of ``Figure.legend`` with as many columns as fit, and the height of the legend in inches.
 
     If they do not fit two columns of a page, or one of a column, labels are wrapped.
@@ -131,7 +139,7 @@ def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any],
 
 
 def _page(
-    panels: Sequence[Panel], size: tuple[float, float], columns: int, legend: dict[str, Any], title: str
+    panels: Sequence[Panel], size: tuple[float, float], columns: int, legends: Sequence[Legend], title: str
 ) -> Figure:
     with style():
         figure = Figure(figsize=size, layout="constrained")
@@ -144,26 +152,33 @@ def _page(
         for panel, ax in zip(panels, axes, strict=False):
             ax.set_title(panel.title, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
         figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
-        if legend:
-            figure.legend(loc="outside lower left", **legend)
-        _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights))
+        bottom = 0.0
+        for options, inches in reversed(legends):
+            at = {"bbox_to_anchor": (0.0, bottom), "bbox_transform": figure.dpi_scale_trans}
+            figure.legend(loc="lower left", **at, **options)
+            bottom += inches
+        _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights), bottom)
         for call in filter(None, finish):
             call()
     return figure
 
 
-def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float], total: float) -> None:
-    """Compute the layout, give the axes their heights in inches, and fix the layout.
+def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float], total: float, bottom: float) -> None:
+    """Compute the layout above ``bottom`` inches, give the axes their heights in inches, and fix the layout.
 
     Positions are rounded, because the results of matplotlib's solver differ slightly from run to run.
     """
     engine = figure.get_layout_engine()
-    assert engine is not None
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    share = bottom / figure.get_figheight()
+    engine.set(rect=(0, share, 1, 1 - share))
     engine.execute(figure)
     rows = {ax.get_subplotspec().rowspan.start: ax.get_position().height for ax in axes}  # type: ignore[union-attr]
     missing = total - sum(rows.values()) * figure.get_figheight()
     if abs(missing) > MOST_MISSING * total:
         figure.set_figheight(min(figure.get_figheight() + missing, PAGE_HEIGHT_INCHES))
+        share = bottom / figure.get_figheight()
+        engine.set(rect=(0, share, 1, 1 - share))
         engine.execute(figure)
     boxes = [ax.get_position() for ax in axes]
     figure.set_layout_engine("none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -63,11 +64,16 @@ def seed_band(rows: pd.DataFrame) -> list[Entry]:
     return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "alpha": 0.3, **BLOCK})]
 
 
-def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "") -> None:
-    """Draw the mean of the floors of a panel as a horizontal line, or of those at each value of a column ``x``."""
+def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -> None:
+    """Draw the mean of the floors of a panel as a horizontal line, or that at each value of a column ``x``.
+
+    Those at several values are ``joined``, or drawn as short lines.
+    """
     known, factor = rows.dropna(subset=["floor"]), units_of(rows)[0]
     if x and known[x].nunique() > 1:
-        ax.plot(factor * known.groupby(x)["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
+        at = factor * known.groupby(x)["floor"].mean()
+        ends = [(place,) if joined else (place - 0.4, place + 0.4, np.nan) for place in at.index]
+        ax.plot(np.ravel(ends), np.repeat(at, len(ends[0])), zorder=1.7, gid="floor", **FLOOR)
     elif len(known):
         ax.axhline(factor * known["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
 

@@ -69,7 +69,7 @@ class _Ranks(Figure):
                 legend.append(words("a common letter: not significantly different"))
             if _untested(together).any():
                 legend.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
-            drawn = pages(panels, width, columns, legend, parts)
+            drawn = pages(panels, width, columns, [legend], parts)
             yield Sheet(parts, drawn, together, floor_notes(together))
 
 

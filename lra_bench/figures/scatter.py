@@ -119,7 +119,7 @@ class Scatter(Figure):
             few = max(map(len, panels)) > MOST_NAMES
             unnamed = [f"At most {MOST_NAMES} points of a panel are named; all are in the CSV file"] if few else []
             notes = [*unnamed, *floor_notes(rows)]
-            yield Sheet(parts, pages(drawn, width, columns, legend, parts), rows, notes)
+            yield Sheet(parts, pages(drawn, width, columns, [legend], parts), rows, notes)
 
 
 def _without_seed(record: Record) -> tuple[str, PurePosixPath]:

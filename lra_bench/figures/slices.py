@@ -72,7 +72,7 @@ class _Slices(Curves):
         self.value_axis(ax, rows)
 
     def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        score_axis(ax, rows, self.x)
+        score_axis(ax, rows, self.x, self.joined(rows))
 
 
 class _MinimalPairs(_Slices):

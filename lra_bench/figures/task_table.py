@@ -99,7 +99,7 @@ class TaskTable(Figure):
                 for own in parts_of_tasks
                 for chunk in chunks(_of_tasks(keys, own), ROWS_PER_PAGE)
             ]
-            yield Sheet(parts, pages(panels, width, 1, self.legend(rows), parts), rows)
+            yield Sheet(parts, pages(panels, width, 1, [self.legend(rows)], parts), rows)
 
 
 def averaged(frame: pd.DataFrame) -> pd.DataFrame:

@@ -367,7 +367,8 @@ def test_slices_show_the_mean_over_seeds_and_the_floor_of_each_slice() -> None:
         assert [tick.get_text() for tick in ax.get_xticklabels()] == list(labels)
         points = [point for point in make_record("transformer").slices if point["slicing"] == slicing]
         (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
-        np.testing.assert_allclose(floor.get_ydata(), [100 * point["floor"] for point in points])
+        every = 1 if slicing == "length" else 3  # floors of categories are short lines with gaps between them
+        np.testing.assert_allclose(floor.get_ydata()[::every], [100 * point["floor"] for point in points])
         own = data[(data["variant"] == "transformer") & (data["slicing"] == slicing)].sort_values("place")
         assert list(own["slice"]) == list(labels)
         for column in ("score", "low", "high", "n"):
