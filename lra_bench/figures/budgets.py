@@ -13,7 +13,7 @@ from lra_bench.tables.seeds import over_seeds
 
 from .curves import Curves, score_axis
 from .style import SMALL, log_ticks, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of
+from .variants import PANEL, VARIANT, band, extent, floor_of
 
 COSTS: Mapping[str, tuple[str, str, float]] = {
     "layers": ("mean_depth", "mean number of layers", 1.0),
@@ -54,7 +54,7 @@ class _ScoreVsMemory(Curves):
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, memory length and quantity (``bits per character`` or ``state bytes``)."""
         frame = self.points(records)
-        by = [*SHEET, *PANEL, *IDENTITY, "trained_length", "memory_length"]
+        by = [*VARIANT, "trained_length", "memory_length"]
         parts = [
             band(frame.assign(value=frame[column]), by, "value", n=("n", "sum")).assign(quantity=quantity)
             for quantity, column in (("bits per character", "score"), ("state bytes", "state_bytes"))
@@ -101,7 +101,7 @@ class _ScoreVsDepth(Curves):
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, budget and cost, averaged over seeds; ``x`` is the cost in its unit."""
         points = self.points(records)
-        by = [*SHEET, *PANEL, *IDENTITY, "cost", "kind", "rule", "value"]
+        by = [*VARIANT, "cost", "kind", "rule", "value"]
         parts = [
             points.assign(cost=name, x=factor * pd.to_numeric(points[column]))
             for name, (column, _, factor) in COSTS.items()

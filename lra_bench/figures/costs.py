@@ -15,7 +15,7 @@ from lra_bench.tables.seeds import over_seeds
 
 from .scatter import Scatter
 from .style import length_name
-from .variants import IDENTITY, PANEL, SHEET, scores
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, scores
 
 FARTHEST = 10  # largest ratio of the length of a cost and that of the score
 COSTS: Mapping[str, tuple[str, str, float]] = {
@@ -58,10 +58,9 @@ class _ScoreVsCost(Scatter):
             for name in COSTS
         ]
         points = pd.concat(parts, ignore_index=True).dropna(subset=["value"])
-        variant = [*SHEET, *PANEL, *IDENTITY]
-        cost = over_seeds(points, [*variant, "cost", "length"])[[*variant, "cost", "length", "value"]]
+        cost = over_seeds(points, [*VARIANT, "cost", "length"])[[*VARIANT, "cost", "length", "value"]]
         order = pd.CategoricalDtype(list(COSTS), ordered=True)
-        return over_seeds(frame, variant).merge(cost, on=variant).astype({"cost": order})
+        return over_seeds(frame, VARIANT).merge(cost, on=VARIANT).astype({"cost": order})
 
     def axis_label(self, rows: pd.DataFrame) -> str:
         length = rows["length"].iloc[0]
@@ -87,15 +86,14 @@ class _ScoreVsSpeed(Scatter):
         return [run.tokens_per_second(run.train) is not None for run in near_score(records)]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        variant = [*SHEET, *PANEL, *IDENTITY]
         frame = scores(records)
         names = ["speed_length", "train_batch_size", self.cost, *self.memory]
         speeds = pd.DataFrame([values(run, of_runs(names)) for run in near_score(records)])
-        timed = pd.concat([frame[variant], speeds], axis=1)
+        timed = pd.concat([frame[VARIANT], speeds], axis=1)
         timed = timed[timed[self.cost].notna()]
         rules = {self.cost: "median", **dict.fromkeys(self.memory, "first")}
         speed = timed.groupby([*SHEET, *self.panel, *IDENTITY], dropna=False).agg(rules).reset_index()
-        data = over_seeds(frame, variant).merge(speed, on=variant)
+        data = over_seeds(frame, VARIANT).merge(speed, on=VARIANT)
         allocated, resident = (data[name].astype("Float64") for name in self.memory)
         return data.assign(peak_memory_bytes=allocated.fillna(resident))
 

@@ -16,9 +16,8 @@ from .legend import Entry, words
 from .lengths import times
 from .palette import WHITE
 from .task_table import TaskTable, averaged, square
-from .variants import IDENTITY, PANEL, SHEET, scores, with_claims
+from .variants import PANEL, VARIANT, scores, with_claims
 
-KEY = [*SHEET, *PANEL, *IDENTITY]
 NUMBERS = ("metric", "score", "low", "high", "seeds", "seed_scores", "learned", "two_levels")
 GROUP = "abilities"
 
@@ -42,7 +41,7 @@ class _HeatMap(TaskTable):
         scored = data["score"].notna()
         if scored.any():
             data = pd.concat([with_claims(data[scored], records, pairs=False), data[~scored]])
-        return data.reindex(columns=[*KEY, *NUMBERS, "best", "floor", "skill", "status"])
+        return data.reindex(columns=[*VARIANT, *NUMBERS, "best", "floor", "skill", "status"])
 
     def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
         sign = rows["metric"].map(lambda metric: 1.0 if metric == "bits_per_character" else -1.0)
@@ -107,7 +106,7 @@ class _Abilities(TaskTable):
         for row, record in zip(measured, records, strict=True):
             row["ratio"] = group.measured_at.get(record.key.task, 1.0)
             row.update(_measured(record, row["ratio"]) or {})
-        columns = [*KEY, "ratio", *NUMBERS, "floor", "floor_name", "skill", "status"]
+        columns = [*VARIANT, "ratio", *NUMBERS, "floor", "floor_name", "skill", "status"]
         data = averaged(pd.DataFrame(measured)).reindex(columns=columns)
         data = data.sort_values("task", key=lambda tasks: tasks.map(group.tasks.index), kind="stable")
         return data.assign(skill=pd.to_numeric(data["skill"]).clip(0, 1))

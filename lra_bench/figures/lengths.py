@@ -21,7 +21,7 @@ from .curves import Curves, score_axis
 from .legend import DOT, ended
 from .palette import GREY
 from .style import SMALL, log_ticks
-from .variants import IDENTITY, PANEL, SHEET, panel_title
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, panel_title
 
 LENGTHENED = (*PANEL, "train_length", "length_variant")
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
@@ -191,7 +191,7 @@ class _ScoreVsLength(OverLength):
         """
         data = self.as_trained(records)
         # The point at the training length is part of the curve of every length variant.
-        data = data[data["ratio"] == 1].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
+        data = data[data["ratio"] == 1].drop_duplicates([*VARIANT, "length"])
         data = data.drop(columns=["ratio", "length_variant", "train_length"])
         digests = {(record.key.model, record.key.hash): _digests(record) for record in records}
         found = [digests[pair] for pair in zip(data["model"], data["hash"], strict=True)]
@@ -200,8 +200,8 @@ class _ScoreVsLength(OverLength):
         is_unique = data.groupby([*PANEL, *system], dropna=False)["whole"].transform("nunique") == 1
         data["modified"] = data["modified"].mask(is_unique, data.groupby(system)["modified"].transform(_shared))
         data["hash"] = data["hash"].where(is_unique, data.pop("whole"))
-        several = data.groupby([*SHEET, *PANEL, *IDENTITY], dropna=False)["length"].transform("nunique") > 1
-        return data[several].sort_values([*SHEET, *PANEL, *IDENTITY, "length"]).reset_index(drop=True)
+        several = data.groupby(VARIANT, dropna=False)["length"].transform("nunique") > 1
+        return data[several].sort_values([*VARIANT, "length"]).reset_index(drop=True)
 
 
 def _shared(modified: pd.Series) -> str:
@@ -248,7 +248,7 @@ class _MiddlePhase(OverLength):
         trained = [steps[pair][1] for pair in zip(data["task"], data["hash"], strict=True)]  # type: ignore[index]
         longer = (data["length"] - data["train_length"]) // data["task"].map(TOKENS_PER_STEP)
         data = data.assign(trained=trained, middle=longer + trained)
-        return data.sort_values([*SHEET, *PANEL, *IDENTITY, "middle"]).reset_index(drop=True)
+        return data.sort_values([*VARIANT, "middle"]).reset_index(drop=True)
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         super().decorate(ax, rows)

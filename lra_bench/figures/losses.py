@@ -16,9 +16,8 @@ from .legend import BLOCK, Entry, draw_floor, floor_entry, seed_band, words
 from .lengths import TRAINED, times
 from .palette import AT_FLOOR, BELOW_FLOOR, BLACK, GREY
 from .style import TINY, lengths_below, log_ticks
-from .variants import IDENTITY, PANEL, SHEET, band, extent, floor_of, score_extent, units_of
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, band, extent, floor_of, score_extent, units_of
 
-VARIANT = [*SHEET, *PANEL, *IDENTITY]
 CHOICE: dict[str, Any] = {"color": BLACK, "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
 """Look of the mark of a chosen rate, as keyword arguments of matplotlib."""
 

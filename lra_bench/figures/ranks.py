@@ -20,9 +20,8 @@ from .palette import BLACK, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
 from .task_table import Keys, chunks, draw_rows, row_edges
 from .variants import (
-    IDENTITY,
     PANEL,
-    SHEET,
+    VARIANT,
     looks_of,
     panel_title,
     score_extent,
@@ -53,7 +52,7 @@ class _Ranks(Figure):
         return record.score() is not None
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        return with_claims(over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY]), records)
+        return with_claims(over_seeds(scores(records), VARIANT), records)
 
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
         for parts, rows in sheets(data):

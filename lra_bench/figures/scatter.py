@@ -9,7 +9,6 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,9 @@ from .legend import SEED, Entry, bar, draw_floor, floor_entry, floor_notes, scor
 from .palette import GREY, REFERENCE, Look
 from .place import place
 from .style import COLUMN_INCHES, SMALL, length_name, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, looks_of, panel_title, scores, seed_values, sheets, units
+from .variants import PANEL, VARIANT, looks_of, panel_title, scores, seed_values, sheets, units
 
-HALO_POINTS2, PACKED_HALO_POINTS2 = 400.0, 160.0
-"""Area of the largest halo of a sheet in square points, by default and with more than ``PACKED`` variants."""
+HALO_POINTS2, PACKED_HALO_POINTS2 = 400.0, 160.0  # largest halo, by default and with more than PACKED variants
 PACKED = 30
 REFERENCE_HALO_POINTS2 = 60.0  # maximum area of the halo in the legend, in square points, so that it fits into a line
 MOST_NAMES = 25
@@ -74,28 +72,19 @@ class Scatter(Figure):
 
         A cost does not depend on the seed. Therefore a record without a cost is drawn if that of another seed has one.
         """
-        known = self.known(records)
-        scored = [record.score() is not None for record in records]
-        cells = [_without_seed(record) for record in records]
-        with_cost = {cell for cell, *both in zip(cells, known, scored, strict=True) if all(both)}
-        return [
-            "without a score" if not has_score else "" if cell in with_cost else self.missing
-            for cell, has_score in zip(cells, scored, strict=True)
-        ]
+        cells = [(record.machine, record.key.folder(), record.score() is None) for record in records]
+        with_cost = {cell for cell, known in zip(cells, self.known(records), strict=True) if known}
+        return ["without a score" if cell[-1] else "" if cell in with_cost else self.missing for cell in cells]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, aggregated over seeds, with the first known costs of a seed."""
         measured = pd.DataFrame([self.costs(record) for record in records], dtype=float)
         frame = pd.concat([scores(records), measured], axis=1)
-        return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], dict.fromkeys(measured, "first"))
+        return over_seeds(frame, VARIANT, dict.fromkeys(measured, "first"))
 
     def axis_label(self, rows: pd.DataFrame) -> str:
         """Return the label of the x axis from the rows of a panel."""
         return self.label
-
-    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the title of a panel from its rows and those of the sheet."""
-        return panel_title(rows, sheet)
 
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
         """Yield one sheet per protocol and hardware, with one panel per task and a dashed Pareto front."""
@@ -107,7 +96,7 @@ class Scatter(Figure):
             area_of_byte = (PACKED_HALO_POINTS2 if packed else HALO_POINTS2) / largest if largest else 0.0
             height = (4.2 if packed else 3.0) if columns == 1 and width > COLUMN_INCHES else 2.1
             painter = partial(_draw, self, looks_of(rows), area_of_byte)
-            drawn = [Panel(self.title(group, rows), partial(painter, group), height) for group in panels]
+            drawn = [Panel(panel_title(group, rows), partial(painter, group), height) for group in panels]
             front_entry = Entry("Pareto front of variants that exceed the floor in every seed", FRONT)
             legend = [
                 *([front_entry] if any(len(_front(group, self)) > 1 for group in panels) else []),
@@ -120,11 +109,6 @@ class Scatter(Figure):
             unnamed = [f"At most {MOST_NAMES} points of a panel are named; all are in the CSV file"] if few else []
             notes = [*unnamed, *floor_notes(rows)]
             yield Sheet(parts, pages(drawn, width, columns, [legend], parts), rows, notes)
-
-
-def _without_seed(record: Record) -> tuple[str, PurePosixPath]:
-    """Return the parts of a record's key that all seeds of a cell share: machine and folder."""
-    return record.machine, record.key.folder()
 
 
 def _draw(

@@ -28,36 +28,26 @@ POINTS = 72.0  # to the inch
 LINE_SPACING = 1.25
 
 SETTINGS: dict[str, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 8),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), SMALL),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
+    **dict.fromkeys(("grid.linewidth", "xtick.minor.width", "ytick.minor.width"), 0.4),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon", "text.usetex"), False),
     "axes.titlepad": 4,
     "axes.titley": 1.0,  # the default position; searching for a better one takes as long as drawing all ticks
-    "axes.labelsize": 8,
     "axes.labelpad": 2,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
     "lines.linewidth": 1.2,
     "lines.markersize": 3.8,
     "lines.markeredgewidth": 0.8,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.grid": True,
-    "grid.linewidth": 0.4,
     "grid.color": "#dddddd",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
-    "legend.frameon": False,
     "legend.handlelength": 2.4,
     "legend.handletextpad": 0.6,
     "legend.columnspacing": 1.2,
     "legend.labelspacing": 0.25,
     "figure.constrained_layout.w_pad": 0.07,  # a tick label may get one more digit at the final height
     "savefig.dpi": 200,
-    "text.usetex": False,
     "text.parse_math": False,  # names of systems may contain dollar signs
     "text.hinting": "none",  # not needed at 200 dpi; saves a tenth of the time
     "pdf.fonttype": 42,  # TrueType fonts, required by editors and journals

@@ -21,7 +21,7 @@ from .layout import Panel, Sheet, pages
 from .legend import Entry, words
 from .palette import BLACK, WHITE, Look, contrast
 from .style import TINY, line_inches, text_inches
-from .variants import IDENTITY, PANEL, SHEET, in_order, looks_of, panel_title, sheets
+from .variants import PANEL, VARIANT, in_order, looks_of, panel_title, sheets
 
 T = TypeVar("T")
 Keys = Sequence[tuple[str, str]]
@@ -104,7 +104,7 @@ class TaskTable(Figure):
 
 def averaged(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row per variant and task with its seeds combined; without a score, with the status of the first."""
-    return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], {"status": "first"})
+    return over_seeds(frame, VARIANT, {"status": "first"})
 
 
 def _draw(

@@ -19,6 +19,7 @@ from .palette import Look, family_order, looks
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
 IDENTITY = ["model", "family", "name", "variant", "modified", "hash", "hardware", "reference"]
+VARIANT = [*SHEET, *PANEL, *IDENTITY]
 SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill", "clears_floor")
 NAMED = 2  # with more modified keys than this, a label contains their number only
 MARK = " (reference)"
