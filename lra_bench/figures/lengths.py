@@ -33,7 +33,7 @@ COLUMNS = [
 LENGTH_OPTIONS = ("length", "max_length", "window", "context")  # task options that set the training length
 TOKENS_PER_STEP = {"key_to_door": 3, "key_to_door_memory": 3, "delayed_recall": 1}
 """Tokens of a step in the tasks of the figure ``middle_phase``."""
-TRAINED = {"color": GREY, "linewidth": 0.8}
+TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 """Look of the line at the training length, as keyword arguments of matplotlib."""
 
 

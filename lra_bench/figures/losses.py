@@ -84,7 +84,7 @@ class _LearningCurves(Curves):
         draw_floor(ax, floors)
         if len(floors):
             worst = ax.get_ylim()[rows["metric"].iloc[0] == "bits_per_character"]
-            beyond = {"color": BELOW_FLOOR, "linewidth": 0, "zorder": 0.5, "gid": "below floor"}
+            beyond: dict[str, Any] = {"color": BELOW_FLOOR, "linewidth": 0, "zorder": 0.5, "gid": "below floor"}
             ax.axhspan(factor * floors["floor"].mean(), worst, **beyond)
         ax.set_xlim(0, 1.03 * rows["step"].max())
         ax.locator_params(axis="x", nbins=4)

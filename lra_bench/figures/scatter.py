@@ -80,7 +80,7 @@ class Scatter(Figure):
         """Return one row per variant, aggregated over seeds, with the first known costs of a seed."""
         measured = pd.DataFrame([self.costs(record) for record in records], dtype=float)
         frame = pd.concat([scores(records), measured], axis=1)
-        return over_seeds(frame, VARIANT, dict.fromkeys(measured, "first"))
+        return over_seeds(frame, VARIANT, dict.fromkeys(map(str, measured), "first"))
 
     def axis_label(self, rows: pd.DataFrame) -> str:
         """Return the label of the x axis from the rows of a panel."""
@@ -124,11 +124,11 @@ def _draw(
     keys = list(zip(rows["model"], rows["label"], strict=True))
     colours = [look_of[key].colour for key in keys]
     lines = [np.column_stack([[at] * 2, ends]) for at, ends in zip(x, score_ends, strict=True)]
-    ax.vlines(x, *score_ends.T, colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
+    ax.vlines(x, score_ends[:, 0], score_ends[:, 1], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
     if kind.interval:
         cost_ends = rows[[*kind.interval]].to_numpy(float)
         lines += [np.column_stack([ends, [at] * 2]) for at, ends in zip(y, cost_ends, strict=True)]
-        ax.hlines(y, *cost_ends.T, colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
+        ax.hlines(y, cost_ends[:, 0], cost_ends[:, 1], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
     if area_of_byte:
         areas = area_of_byte * rows[kind.halo].astype(float).fillna(0.0).to_numpy()
         ax.scatter(x, y, s=areas, c=colours, alpha=0.22, linewidths=0, zorder=1.5)

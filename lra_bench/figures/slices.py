@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -46,7 +46,7 @@ class _Slices(Curves):
         run, names = Run(record), ("slicing", "n", "score", "low", "high", "floor", "floor_name")
         return [
             {"metric": record.metric, "slice": point["label"], "clears_floor": run.clears_floor_at(point)}
-            | {name: point[name] for name in names}  # type: ignore[literal-required]
+            | {name: point[name] for name in names}
             for point in of_several(record, record.slices)
         ]
 
@@ -91,10 +91,10 @@ class _MinimalPairs(_Slices):
         found = []
         for point in record.minimal_pairs["points"]:
             chance = point["chance"]
-            floor = {"floor": None, "floor_name": None, "clears_floor": None}
+            floor: dict[str, Any] = {"floor": None, "floor_name": None, "clears_floor": None}
             if chance is not None:
                 floor = {"floor": chance, "floor_name": "random_guesses", "clears_floor": point["low"] > chance}
-            numbers = {name: point[name] for name in ("n", "score", "low", "high")}  # type: ignore[literal-required]
+            numbers = {name: point[name] for name in ("n", "score", "low", "high")}
             found.append({**constant, "slice": point["label"], **numbers, **floor})
         return found
 
@@ -137,7 +137,7 @@ class _DepthBySlice(_Slices):
         return [bar("one standard deviation over the targets of the slice")]
 
 
-def of_several(record: Record, points: Sequence[Any]) -> list[Mapping[str, Any]]:
+def of_several(record: Record, points: Sequence[Any]) -> list[Any]:
     """Return the slices of a finished record, of slicings with more than one."""
     counts = Counter(point["slicing"] for point in points)
     return [point for point in points if counts[point["slicing"]] > 1 and record.status == "ok"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -125,7 +125,7 @@ def _drawn(records: Sequence[Record], figure: Figure) -> list[Record]:
     return [record for record, reason in zip(records, figure.exclusions(records), strict=True) if not reason]
 
 
-def _key(row: Mapping[Any, Any], names: Iterable[str]) -> Key:
+def _key(row: pd.Series, names: Iterable[str]) -> Key:
     return tuple(str(row[name]) for name in names)
 
 

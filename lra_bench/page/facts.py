@@ -111,7 +111,7 @@ def _data(record: Record) -> Facts:
     if (data := record.data) is None:
         return []
     facts = [("task", data["task"])]
-    facts += [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]  # type: ignore[literal-required]
+    facts += [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]
     facts.append(("rows", ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())))
     found = {"missing": missing_data(record), "repeated": repeated_data(record)}
     return [*facts, *((name, text) for name, text in found.items() if text)]
