@@ -138,10 +138,8 @@ def _grouped(rows: pd.DataFrame, names: Sequence[str]) -> list[tuple[Key, pd.Dat
 def _references(rows: pd.DataFrame, *further: str) -> dict[Key, pd.DataFrame]:
     """Return the rows of the transformer under the unmodified protocol, grouped by the columns that must match."""
     plain = rows[(rows["variant"] == REFERENCE) & (rows["section"] == "ranked")]
-    groups = (group for _, group in _grouped(plain, [*COMPARED, *further]))
-    return {
-        _key(group.iloc[0], [*COMPARED, *further]): group[group["hash"] == group["hash"].iloc[0]] for group in groups
-    }
+    groups = _grouped(plain, [*COMPARED, *further])
+    return {key: group[group["hash"] == group["hash"].iloc[0]] for key, group in groups}
 
 
 def _points(rows: pd.DataFrame, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:

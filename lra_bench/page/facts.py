@@ -1,28 +1,67 @@
-"""Facts in the details of a row: pairs of name and text, combined over seeds."""
+"""Details of table rows, as data that the script of the page (``details.js``) renders when a row is opened."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from lra_bench.config.measurements import measurements
 from lra_bench.grid.cost import format_duration
 from lra_bench.measurement import merged
 from lra_bench.measurements.restriction import Restricted
+from lra_bench.progress import bar
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.tables.bibliography import Paper
 from lra_bench.tables.formatting import readable, score
 from lra_bench.tables.runs import missing_data, repeated_data
 
+from . import charts
+from .rows import Json
+
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The YAML dumper. The C implementation, if PyYAML includes it, is ten times as fast."""
 
 Facts = list[tuple[str, str]]
+
+
+def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str], str]) -> list[Json]:
+    """Return the details of all cells as data for the page, one mapping per row of ``board``, in its order.
+
+    ``board`` is the long layout made from ``records``: one row per cell, which combines its seeds. ``look`` returns the
+    CSS class of a model's colour. ``place`` in the result is a line of text that distinguishes the cell from others of
+    the same task and variant. A progress bar is shown because reading the learning curves takes time.
+    """
+    members: dict[charts.Key, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.key):
+        members.setdefault(charts.key_of(record), []).append(record)
+    of_length, of_cost = charts.over_length(records), charts.costs(records)
+    found = []
+    with bar(len(board), "reading learning curves", unit="cells") as advance:
+        for row in board.to_dict("records"):
+            # The row has the same values as the records from which it was made, so this key equals their ``key_of``.
+            key = tuple(str(row[name]) for name in charts.CELL)
+            own, curve = members[key], charts.learning(members[key])
+            cell = {
+                "task": row["task"] + (f" · data: {row['data_lacks']}" if row["data_lacks"] else ""),
+                "name": row["variant"],
+                "place": f"{row['protocol']} · {row['hardware']} · #{row['hash']}",
+                "look": look(row["model"]),
+                "command": command(own),
+                "seeds": list(seeds(own)),
+                "facts": [(title, facts) for title, facts in groups(own) if facts],
+                "bibtex": bibtex(own[-1]),
+                "config": config(own[0]),
+                "charts": [*([curve] if curve else []), *of_length.get(key, []), *of_cost.get(key, [])],
+            }
+            found.append(cell)
+            advance(1)
+    return found
 
 
 def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:

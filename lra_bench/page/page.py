@@ -22,7 +22,7 @@ from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.summary import default_protocol
 
 from . import colours
-from .details import details
+from .facts import details
 from .published import published_tables
 from .rows import Places
 from .tables import protocols
