@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -115,11 +116,10 @@ class _ScoreVsGrowth(Scatter):
     of_machine = True
 
     def costs(self, record: Record) -> dict[str, float | None]:
-        names = (self.cost, *self.interval)
-        if (profile := record.profiled) is None or profile["time_exponent"] is None:
-            return dict.fromkeys((*names, "growth_from", "growth_to"))
-        lengths = profile["growth_lengths"]
-        return {name: profile[name] for name in names} | {"growth_from": min(lengths), "growth_to": max(lengths)}  # type: ignore[literal-required]
+        profile: Mapping[str, Any] = record.profiled or {}
+        lengths = profile.get("growth_lengths") or [None]
+        names = {name: profile.get(name) for name in (self.cost, *self.interval)}
+        return {**names, "growth_from": min(lengths), "growth_to": max(lengths)}
 
     def axis_label(self, rows: pd.DataFrame) -> str:
         first, last = (length_name(int(end)) for end in (rows["growth_from"].min(), rows["growth_to"].max()))

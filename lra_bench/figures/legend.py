@@ -69,12 +69,15 @@ def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -
 
     Those at several values are ``joined``, or drawn as short lines.
     """
-    known, factor = rows.dropna(subset=["floor"]), units_of(rows)[0]
+    known = rows.dropna(subset=["floor"])
+    if known.empty:
+        return
+    factor = units_of(known)[0]
     if x and known[x].nunique() > 1:
         at = factor * known.groupby(x)["floor"].mean()
         ends = [(place,) if joined else (place - 0.4, place + 0.4, np.nan) for place in at.index]
         ax.plot(np.ravel(ends), np.repeat(at, len(ends[0])), zorder=1.7, gid="floor", **FLOOR)
-    elif len(known):
+    else:
         ax.axhline(factor * known["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
 
 

@@ -31,17 +31,10 @@ def place(
 ) -> None:
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
-    Labels avoid points, earlier labels and lines. If there is no free position, the one with the least overlap is used.
-    Limits and scales of the axes must be set before.
-
-    Args:
-        ax: The axes.
-        x: The x coordinates of the points (P,).
-        y: The y coordinates of the points (P,).
-        names: The labels of the points at ``named``.
-        colours: The colours of the lines that connect distant labels to their points.
-        lines: Lines to avoid, each an array of points (L, 2).
-        named: The indices of the labelled points, by default all.
+    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2). If there is no free position, the
+    one with the least overlap is used. ``x`` and ``y`` are the coordinates of the points (P,), ``names`` the labels of
+    the points at the indices ``named``, by default all; ``colours`` are those of the lines that connect distant labels
+    to their points. Limits and scales of the axes must be set before.
     """
     ax.get_xlim(), ax.get_ylim()  # matplotlib computes pending autoscale limits only when they are read
     dpi: float = ax.figure.dpi

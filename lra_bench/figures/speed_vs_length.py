@@ -18,6 +18,7 @@ from .variants import IDENTITY, PANEL, SHEET, extent
 
 POINT = [*SHEET, *PANEL, *IDENTITY, "batch", "quantity", "mode", "length"]
 QUANTITIES = ("time", "memory")
+EXPONENTS = ("time_exponent", "memory_exponent")
 TIMES = ["median_seconds", "p10_seconds", "p90_seconds"]
 MEMORY = {"peak_allocated_bytes": "peak allocated memory", "peak_resident_growth_bytes": "growth of resident memory"}
 SPOKEN = {"train": "training", "inference": "inference"}
@@ -42,14 +43,13 @@ class _SpeedVsLength(Curves):
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
         names = ("mode", "length", "status", *TIMES, *MEMORY)
-        exponents = [f"{quantity}_exponent" for quantity in QUANTITIES]
-        found = []
-        for point in record.speed:
-            slopes: Mapping[str, Any] = record.growth.get(point["mode"], {})
-            numbers = {name: point[name] for name in names}  # type: ignore[literal-required]
-            fitted = {name: slopes.get(name) for name in exponents}
-            found.append({**numbers, "batch": f"batch{point['batch_size']}", **fitted})
-        return found
+        slopes: Mapping[str, Mapping[str, Any]] = record.growth
+        return [
+            {name: point[name] for name in names}  # type: ignore[literal-required]
+            | {"batch": f"batch{point['batch_size']}"}
+            | {name: slopes.get(point["mode"], {}).get(name) for name in EXPONENTS}
+            for point in record.speed
+        ]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant, quantity, mode and length with the median over seeds.
@@ -58,7 +58,7 @@ class _SpeedVsLength(Curves):
         measured quantity.
         """
         points = self.points(records)
-        numbers = [*TIMES, *MEMORY, *(f"{quantity}_exponent" for quantity in QUANTITIES)]
+        numbers = [*TIMES, *MEMORY, *EXPONENTS]
         points[numbers] = points[numbers].apply(pd.to_numeric)
         data = pd.concat([_quantity(points, quantity) for quantity in QUANTITIES], ignore_index=True)
         # The order of categories determines the order of panels: time above memory, training before inference.
