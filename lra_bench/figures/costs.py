@@ -133,7 +133,7 @@ class ScoreFigure(Scatter):
         self.remedy, self.missing, self.logarithmic = shown.remedy, shown.missing, shown.logarithmic
         self.less_is_better = shown.less_is_better
         self._shown, self._section = shown, section
-        self.cost, *self._lengths = shown.values or ("",)
+        self.cost, self._lengths = next(iter(shown.values), ""), list(shown.values)[1:]
         self.panel = [*PANEL, *self._lengths]
 
     @property
