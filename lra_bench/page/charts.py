@@ -20,8 +20,7 @@ from lra_bench.tables.seeds import is_known
 
 CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 COMPARED = ["task", "version", "data_lacks", "protocol", "hardware"]
-POINTS = 80
-"""Maximum number of points of a learning curve on the page."""
+POINTS = 80  # most points of a learning curve on the page
 
 Key = tuple[str, ...]
 Chart = dict[str, Any]

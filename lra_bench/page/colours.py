@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from lra_bench.figures.palette import WHITE, contrast, look, mixed
 
 DARK_GROUND = "#15181c"
-READABLE = 4.5
-"""Minimum contrast ratio of text in WCAG 2.2."""
+READABLE = 4.5  # minimum contrast ratio of text in WCAG 2.2
 
 
 def model_classes(families: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from lra_bench.figures.costs import COSTS
@@ -10,8 +11,7 @@ from lra_bench.tables.cell import Cell, figure
 from lra_bench.tables.column import Context, Row
 from lra_bench.tables.formatting import at_length
 
-INSTEAD_OF = ("parameters_body_active", "state_bytes")
-"""Columns of tables of text that are costs on the page."""
+INSTEAD_OF = ("parameters_body_active", "state_bytes")  # columns of tables of text that are costs on the page
 HELP: Mapping[str, str] = {
     "flops": "10¹² floating point operations of the training run, forward and backward",
     "seconds": "time spent in training steps; empty if other programs ran at the same time, or if this is unknown",
@@ -47,11 +47,11 @@ def columns(rows: Sequence[Row]) -> list[Column]:
         display = Display(heading, cell=cell, first="ascending", machine=name in OF_MACHINE)
         return Column(name=name, help=HELP[name], display=display)
 
-    def of_column(name: str) -> Column:
-        source, heading, unit = COSTS[name]
-        if name == "milliseconds":
-            return column(name, f"{heading} {at}".strip(), seconds, unit)
-        return column(name, heading, lambda row: row[source], unit)
-
+    found = [
+        column(name, f"{heading} {at}".strip(), seconds, unit)
+        if name == "milliseconds"
+        else column(name, heading, operator.itemgetter(source), unit)
+        for name, (source, heading, unit) in COSTS.items()
+    ]
     step = column("step", "step time, × transformer", lambda row: row["relative_speed"] and 1 / row["relative_speed"])
-    return [*map(of_column, COSTS), step]
+    return [*found, step]

@@ -24,8 +24,7 @@ from lra_bench.tables.runs import missing_data, repeated_data
 from . import charts
 from .rows import Json
 
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The YAML dumper. The C implementation, if PyYAML includes it, is ten times as fast."""
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # that in C, if PyYAML includes it, is ten times as fast
 
 Facts = list[tuple[str, str]]
 

@@ -28,18 +28,14 @@ from .rows import Places
 from .tables import protocols
 
 FILE = "leaderboard.html"
-SCRIPTS = (
-    "dom.js", "state.js", "chart.js", "costs.js", "answer.js", "scatter.js", "details.js", "table.js", "compare.js",
-    "page.js",
-)  # fmt: skip
-"""Scripts in their order; each uses names of earlier ones."""
+SCRIPTS = [  # each uses names of earlier ones
+    f"{name}.js"
+    for name in ["dom", "state", "chart", "costs", "answer", "scatter", "details", "table", "compare", "page"]
+]
 
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
-    """Return the page as HTML from the records and the data of every layout made from them.
-
-    ``if_empty`` is the sentence shown if there are no records, without a full stop.
-    """
+    """Return the page as HTML from the records and every layout of them; it shows ``if_empty`` if there are none."""
     import jinja2
 
     families = {record.key.model: "other" for record in records}

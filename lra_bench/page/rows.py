@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,8 @@ from lra_bench.tables.column import Row, Shown
 
 Json = dict[str, Any]
 
-OF_VARIANT = ["protocol", "section", "variant", "modified", "hardware"]
+variant_of = operator.itemgetter("protocol", "section", "variant", "modified", "hardware")
+"""Return the values that identify a variant on one machine from a row."""
 
 
 def table(
@@ -75,12 +77,12 @@ class Places:
         }
         self._of_variant: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
         for place, row in enumerate(board.to_dict("records")):
-            self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
+            self._of_variant.setdefault(variant_of(row), []).append((row["task"], place))
 
     def of_variant(self, row: Row, labels: Sequence[str]) -> Sequence[int]:
         """Return the positions of all tasks of a variant on one machine, in the order of the labels of the tasks."""
         order = [label.split(" ")[0] for label in labels]
-        own = self._of_variant[_variant(row)]
+        own = self._of_variant[variant_of(row)]
         return [place for _, place in sorted((order.index(task), place) for task, place in own)]
 
     def look(self, model: str | None) -> str:
@@ -100,10 +102,6 @@ class Places:
             "hardware": row["hardware"],
             "own": not row["reference"],
         }
-
-
-def _variant(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in OF_VARIANT)
 
 
 def digest(parts: Iterable[Any]) -> str:

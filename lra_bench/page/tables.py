@@ -28,7 +28,7 @@ from lra_bench.tables.sections import (
 )
 
 from . import costs
-from .rows import OF_VARIANT, Json, Places, cells, described, digest, encoded, table
+from .rows import Json, Places, cells, described, digest, encoded, table, variant_of
 
 BODIES: Mapping[Any, str] = {
     "ranked": "",
@@ -92,7 +92,7 @@ def _systems(
     for row in rows:
         details = places.of_variant(row, [*groups])
         own = {**cells(row, columns), **dict(skills[place] for place in details)}
-        identity = places.identity(row, [row[name] for name in OF_VARIANT])
+        identity = places.identity(row, variant_of(row))
         found.append({**identity, "kind": "measured", "details": details, "cells": own})
     first, *others = map(described, columns)
     tasks = [first | {"key": label, "heading": titles[label], "help": label, **SKILL} for label in groups]
@@ -133,7 +133,7 @@ def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, 
     return table(name, label, [*map(described, columns)], bodies, comparison_remark(ranked)) | {
         "metric": context.metric,
         "missing": [*filter(None, (rows[0]["data_lacks"], repeats_remark(rows), floor_remark(ranked)))],
-        "floor": next((_named_floor(row) for row in rows if row["floor"] is not None), None),
+        "floor": next((_floor(row) for row in rows if row["floor"] is not None), None),
     }
 
 
@@ -185,7 +185,7 @@ def _tested(ranking: Ranking) -> Iterator[tuple[tuple[Key, Key], int]]:
         yield (b, a), -better * differs
 
 
-def _named_floor(row: Row) -> Json:
+def _floor(row: Row) -> Json:
     name = readable(row["floor_name"] or "")
     return {"value": row["floor"], "text": score(row["floor"], row["metric"]), "name": name}
 
