@@ -125,8 +125,8 @@ class _RateSearch(Curves):
             losses = [loss for loss in of_rate if loss is not None and rate["loss"] is not None]
             range_of_seeds = {"low": min(losses, default=None), "high": max(losses, default=None)}
             validation = {"validation_score": rate["score"], "validation_skill": rate["skill"]}
-            own = {"lr": rate["lr"], "loss": rate["loss"], "chosen": rate["lr"] == search["chosen_lr"]}
-            found.append({**own, **range_of_seeds, **validation, **constant})
+            own = {"lr": rate["lr"], "loss": rate["loss"], **range_of_seeds, **validation}
+            found.append({**own, "chosen": rate["lr"] == search["chosen_lr"], **constant})
         return found
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
