@@ -210,7 +210,7 @@ class Measurement:
         Options: A dataclass of options with defaults, which are set by ``measure.NAME``.
         Result: The type of the section: a ``TypedDict``, or a list or dict of such types; by default it is not checked.
         columns: Columns of leaderboards and of ``load_records``.
-        figures: Figures: a ``ScoreOver``, or the name of a module of a figure (see ``figures.contract``).
+        figures: Figures: a ``ScoreOver``, or module and name of a ``figures.contract.Figure``, as ``module:name``.
         logged: Names of the figures that trackers receive, drawn from one record.
         points: Lists in the section.
         options: The values of ``Options`` in this cell.

@@ -170,7 +170,7 @@ def list_options(
     elif kind in ("figure", "figures"):
         from lra_bench.figures import all_figures
 
-        texts = {each: (module.__doc__ or "").strip() for each, module in sorted(all_figures().items())}
+        texts = {each: figure.caption for each, figure in sorted(all_figures().items())}
         rows = [{"name": each, "description": text if name else text.split("\n")[0]} for each, text in texts.items()]
     elif name and kind not in ("cell", "cells"):
         found = details(kind, name, config_dir)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 from lra_bench.contracts import UserError
 
-from .contract import FigureModule
 from .style import check_output, width_inches
 from .style import style as figure_style
 
@@ -20,22 +19,24 @@ if TYPE_CHECKING:
     from lra_bench.measurement import ScoreOver
     from lra_bench.records.schema import Record
 
-FIGURES: dict[str, str | FigureModule] = {
-    name: f"{__name__}.{name}"
-    for name in (
-        "heat_map", "ranks", "abilities", "learning_curves", "score_vs_speed", "score_vs_growth", "rate_search",
-        "middle_phase",
+    from .contract import Figure
+
+FIGURES: dict[str, str | Figure] = {
+    path.partition(":")[2]: f"{__name__}.{path}"
+    for path in (
+        "heat_maps:heat_map", "ranks:ranks", "heat_maps:abilities", "losses:learning_curves", "costs:score_vs_cost",
+        "costs:score_vs_speed", "costs:score_vs_growth", "losses:rate_search", "lengths:middle_phase",
     )
 }  # fmt: skip
-"""Figures of no measurement by name: modules, objects with the same members, or names of modules."""
+"""Figures of no measurement by name: objects, or their modules and names."""
 
 
-def figure_names() -> dict[str, str | FigureModule | tuple[ScoreOver, str]]:
+def figure_names() -> dict[str, str | Figure | tuple[ScoreOver, str]]:
     """Return what ``figure`` loads, by name: ``FIGURES`` and the figures that measurements declare."""
     from lra_bench.config.measurements import measurements
 
     declared = {
-        each.rpartition(".")[2] if isinstance(each, str) else each.name: (
+        each.partition(":")[2] if isinstance(each, str) else each.name: (
             each if isinstance(each, str) else (each, measurement.name)
         )
         for measurement in measurements().values()
@@ -44,7 +45,7 @@ def figure_names() -> dict[str, str | FigureModule | tuple[ScoreOver, str]]:
     return {**FIGURES, **declared}
 
 
-def figure(name: str) -> FigureModule:
+def figure(name: str) -> Figure:
     """Load a figure by name. Raises ``UserError`` if there is none called ``name``."""
     from lra_bench.build import suggest
 
@@ -53,13 +54,16 @@ def figure(name: str) -> FigureModule:
         raise UserError(f"plot {name}: unknown figure{suggest(name, set(known))}")
     found = known[name]
     if isinstance(found, tuple):
-        from .scatter import ScoreFigure
+        from .costs import ScoreFigure
 
         return ScoreFigure(*found)
-    return cast(FigureModule, importlib.import_module(found)) if isinstance(found, str) else found
+    if isinstance(found, str):
+        module, _, attribute = found.partition(":")
+        return cast("Figure", getattr(importlib.import_module(module), attribute))
+    return found
 
 
-def all_figures() -> dict[str, FigureModule]:
+def all_figures() -> dict[str, Figure]:
     """Load all figures and return them by name."""
     return {name: figure(name) for name in figure_names()}
 
@@ -76,18 +80,19 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     """
     from lra_bench.progress import say
 
-    module = figure(name)
-    reasons = module.exclusions(records)
+    found = figure(name)
+    reasons = found.exclusions(records)
     usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
     counts = Counter(reason for reason in reasons if reason)
     summary = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
     if not usable:
-        raise NothingToDrawError(f"plot {name}: no record to draw ({summary or 'there are no records'}); {module.RUN}")
+        none = summary or "there are no records"
+        raise NothingToDrawError(f"plot {name}: no record to draw ({none}); {found.remedy}")
     if counts:
         say(f"{name}: {counts.total():,} of {len(records):,} records excluded ({summary})")
-    data = module.table(usable)
+    data = found.table(usable)
     if data.empty:
-        raise NothingToDrawError(f"plot {name}: {len(usable):,} records contain no data to draw; {module.RUN}")
+        raise NothingToDrawError(f"plot {name}: {len(usable):,} records contain no data to draw; {found.remedy}")
     return data
 
 
@@ -101,36 +106,21 @@ def draw(
     tasks: Sequence[str] = (),
     font: str = "sans-serif",
 ) -> list[Path]:
-    """Draw one figure to files in ``folder``: PDF, PNG, the data as CSV, and a caption as text and LaTeX.
+    """Draw one figure of ``figure_names`` to files in ``folder``, one set for each of its sheets; return their paths.
 
-    One set of files is written for each protocol, and for each hardware if the figure shows speed or memory. Records
-    that lack the data of the figure are excluded, and one line on stderr reports their number and the reasons.
-
-    Args:
-        name: The name of the figure, one of ``figure_names``.
-        records: The records to draw.
-        folder: The output folder, created if it does not exist.
-        width: The width of the figure, ``one`` or ``two`` columns of a paper.
-        pdf: Whether to write a PDF in addition to the other files.
-        models: The names of all models in ``records``, in the order of rows and legends; by default by family.
-        tasks: The names of all tasks in ``records``, in the order of panels and columns; by default that of the figure.
-        font: The font of all text, ``sans-serif`` or ``serif``.
-
-    Returns:
-        The paths of the written files.
-
-    Raises:
-        NothingToDrawError: If no record contains the data of the figure.
-        UserError: If ``name``, ``width`` or ``font`` is unknown, or if the folder cannot be written.
+    ``models`` and ``tasks`` are all names in ``records`` in the order of rows and legends, and of panels and columns;
+    by default models are ordered by family. Without ``pdf`` only PNG, data as CSV, and caption as text and LaTeX are
+    written. Raises ``NothingToDrawError`` if no record contains the data, and ``UserError`` if an argument is wrong or
+    the folder cannot be written.
     """
     from .layout import save
 
-    module, inches = figure(name), width_inches(width)
+    found, inches = figure(name), width_inches(width)
     check_output(folder)
     data = ordered(tabulate(name, records), models, tasks)
-    content = (module.__doc__ or "").partition("\n")[0]
+    content = found.caption.partition("\n")[0]
     with figure_style(font):
-        return [path for sheet in module.draw(data, inches) for path in save(sheet, content, folder, name, pdf)]
+        return [path for sheet in found.draw(data, inches) for path in save(sheet, content, folder, name, pdf)]
 
 
 def ordered(data: pd.DataFrame, models: Sequence[str], tasks: Sequence[str]) -> pd.DataFrame:

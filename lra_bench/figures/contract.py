@@ -1,46 +1,63 @@
-"""The interface of figure modules listed in ``FIGURES``."""
+"""The base class of figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
-    from lra_bench.records.schema import Record
+from lra_bench.records.schema import Record
 
-    from .layout import Sheet
+from .layout import Sheet
+from .variants import placed
 
 
-class FigureModule(Protocol):
-    """A module that selects records, computes a table from them and draws it.
+class Figure:
+    """A figure, which selects records, computes a table from them and draws it; its docstring is the caption.
 
-    The members are used in the order below. ``draw`` receives all data from the table, which is also written as CSV and
-    may be sent to another process.
+    Attributes:
+        remedy: What to run if no record has the data, such as ``run lra-bench bench``.
+        missing: Why a record is not drawn, such as ``without a score``.
     """
 
-    RUN: str
-    """The end of the error message if there is no data: what to run, such as ``run lra-bench bench``."""
+    remedy = "run lra-bench bench"
+    missing = "without a score"
 
-    def exclusions(self, records: Sequence[Record], /) -> Sequence[str]:
-        """Return one string per record: empty if it is drawn, otherwise the reason, such as ``without a score``.
+    @property
+    def caption(self) -> str:
+        """What the figure shows; the first line is the caption of its files."""
+        return inspect.getdoc(type(self)) or ""
 
-        Equal reasons are counted in one line on stderr.
+    def rows(self, record: Record) -> Sequence[Mapping[str, Any]]:
+        """Return the points of a record."""
+        raise NotImplementedError
+
+    def has_data(self, record: Record) -> object:
+        """Return whether a record is drawn, by default if it has points."""
+        return self.rows(record)
+
+    def exclusions(self, records: Sequence[Record]) -> list[str]:
+        """Return one string per record: empty if it is drawn, otherwise the reason, such as ``missing``."""
+        return ["" if self.has_data(record) else self.missing for record in records]
+
+    def points(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return the points of all records with the columns ``SHEET``, ``PANEL`` and ``IDENTITY`` (``variants.py``)."""
+        points = placed(records, [self.rows(record) for record in records])
+        numbers = [name for name in ("score", "low", "high", "floor") if name in points]
+        return points.assign(**{name: pd.to_numeric(points[name]) for name in numbers})
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return the data of one or more records that are drawn, empty if there is none.
+
+        There is one row per point or cell, with the columns of ``points`` except the seed.
         """
+        raise NotImplementedError
 
-    def table(self, records: Sequence[Record], /) -> pd.DataFrame:
-        """Return the data of the figure, one row per point or cell, empty if there is none.
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        """Yield one ``Sheet`` per file from the result of ``table``, with pages of a ``width`` in inches.
 
-        ``records`` are one or more records for which ``exclusions`` returned an empty string. The columns are those of
-        ``SHEET``, ``PANEL`` and ``IDENTITY`` in ``variants.py`` (protocol, task, model, variant, hardware, …) and those
-        specific to the figure. ``section`` is that of ``section_of``, such as ``ranked``.
+        Pages may be generated lazily. The data of a sheet are the drawn rows, with a column ``label``.
         """
-
-    def draw(self, data: pd.DataFrame, width: float, /) -> Iterator[Sheet]:
-        """Yield one ``Sheet`` per file, with the parts of its name, its pages and its data.
-
-        ``data`` is the result of ``table``, or its rows of one protocol and section; ``width`` is the width of a page
-        in inches. Pages are ``matplotlib`` figures that are saved sequentially and may be generated lazily, as in
-        ``layout.pages``. The data of a sheet are the drawn rows, with a column ``label`` that names each variant.
-        """
+        raise NotImplementedError

@@ -3,81 +3,97 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .layout import Cell, Sheet, pages
-from .legend import SEED, Entry, floor_entry, floor_notes, score_bars
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Page
+
+from .contract import Figure
+from .layout import Panel, Sheet, pages
+from .legend import SEED, Entry, draw_floor, floor_entry, floor_notes, score_bars, seed_band
 from .palette import REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
-from .variants import CROWDED, PANEL, at_floor, heading, in_order, looks_of, panel_title, seed_values, sheets, units
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from .variants import (
+    PANEL,
+    at_floor,
+    in_order,
+    looks_of,
+    panel_title,
+    score_extent,
+    seed_values,
+    sheets,
+    units_of,
+)
 
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
 FAINT = "#cfcfcf"
-HEIGHT, HEIGHT_ALONE = 1.75, 2.3
-"""Height of a panel, and of the only panel of a page, in inches."""
+CROWDED = 8  # most variants drawn as distinguishable curves in one panel
+HEIGHT, HEIGHT_ALONE = 1.75, 2.3  # inches of a panel, and of the panels of a page with one row
 
 
-def _scale(rows: pd.DataFrame) -> float:
-    """Return the factor of scores, 1 for other quantities."""
-    return units(rows["metric"].iloc[0])[0] if "metric" in rows else 1.0
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The definition of a line plot.
+class Curves(Figure):
+    """A line plot.
 
     Attributes:
         panel: The columns shared by the rows of a panel.
         x: The column of the x axis.
         y: The column of the y axis; without a column ``metric``, lower values are better.
         bars: Whether intervals from the column ``low`` to ``high`` are drawn as bars, otherwise as bands.
-        title: A function that returns the title of a panel from the rows of the panel and of the sheet.
-        decorate: A function that draws everything except the curves, and sets scales and labels, from all rows of the
-            panel.
-        scale: A function that returns the factor of y.
-        legend: A function that returns the legend entries for what ``decorate`` draws, by default those of scores.
-        notes: A function that returns sentences of the caption, by default on the floors.
-        name: A function that returns the legend entry of a curve from its label and rows.
-        document: The columns shared by the rows of a sheet, in addition to protocol and section.
+        of_machine: Whether each hardware has a sheet.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
         lines: The columns that identify a curve in order, the last one its name; empty if curves are variants. Variants
             that are not selected are drawn as faint lines.
+        subtitle: The columns whose values follow the task in the title of a panel.
         columns: The number of panels per row.
-        at_floor: A function that returns whether a curve is drawn in grey because it is not better than the floor, from
-            the rows of the curve in one panel; None if none is.
         aside: The range of x over which curves are shifted against each other, so that bars of curves with the same x
             remain readable: in octaves, or in units of x if ``linear``.
         linear: Whether the x axis is linear.
-        joined: A function that returns whether the points of the curves in a panel are joined by lines.
     """
 
-    panel: Sequence[str]
-    x: str
-    y: str
-    bars: bool
-    title: Callable[[pd.DataFrame, pd.DataFrame], str]
-    decorate: Callable[[Axes, pd.DataFrame], None]
-    scale: Callable[[pd.DataFrame], float] = _scale
-    legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: [*floor_entry(rows), *score_bars(rows)]
-    notes: Callable[[pd.DataFrame], Sequence[str]] = floor_notes
-    name: Callable[[str, pd.DataFrame], str] = lambda label, own: label
-    document: Sequence[str] = ()
+    panel: Sequence[str] = PANEL
+    x = ""
+    y = "score"
+    bars = True
+    of_machine = False
     apart: Sequence[str] = ()
     lines: Sequence[str] = ()
-    columns: int = 3
-    at_floor: Callable[[pd.DataFrame], bool] | None = None
-    aside: float = 0.0
-    linear: bool = False
-    joined: Callable[[pd.DataFrame], bool] = lambda rows: True
+    subtitle: Sequence[str] = ()
+    columns = 2
+    aside = 0.0
+    linear = False
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw everything except the curves, and set scales and labels, from all rows of a panel."""
+        raise NotImplementedError
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        """Return the title of a panel from its rows and those of the sheet: the task and the values of ``subtitle``."""
+        return " · ".join(filter(None, (panel_title(rows, sheet), *rows[[*self.subtitle]].iloc[0].map(str))))
+
+    def scale(self, rows: pd.DataFrame) -> float:
+        """Return the factor of y, by default that of scores."""
+        return units_of(rows)[0]
+
+    def legend(self, rows: pd.DataFrame) -> Sequence[Entry]:
+        """Return the legend entries for what ``decorate`` draws, by default those of scores."""
+        return [*floor_entry(rows), *(score_bars(rows) if self.bars else seed_band(rows))]
+
+    def name(self, label: str, rows: pd.DataFrame) -> str:
+        """Return the legend entry of a curve from its label and rows."""
+        return label
+
+    def at_floor(self, rows: pd.DataFrame) -> bool:
+        """Return whether a curve is grey because it is not better than the floor, from its rows in one panel."""
+        return False
+
+    def joined(self, rows: pd.DataFrame) -> bool:
+        """Return whether the points of the curves in a panel are joined by lines."""
+        return True
 
     @property
     def key(self) -> list[str]:
@@ -88,36 +104,42 @@ class Curves:
         """Return the keys of the curves in the order of the legend."""
         return sorted(set(rows[self.key].itertuples(index=False, name=None))) if self.lines else in_order(rows)
 
+    def look(self, rows: pd.DataFrame, look: Look) -> Look:
+        """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all."""
+        return look.faint() if all(map(self.at_floor, _groups(rows, self.panel))) else look
+
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-        """Yield one sheet for each protocol, section and value of ``document``.
+        """Yield one sheet for each protocol, section and machine if ``of_machine``.
 
         With more than ``CROWDED`` variants, those selected by ``best`` are drawn, as the caption states.
         """
-        for parts, rows in sheets(data, *self.document):
+        for parts, rows in sheets(data, *(["hardware"] if self.of_machine else [])):
             shown = best(rows, self)
-            notes = [*_selection(self, rows, len(shown)), *self.notes(rows)]
-            yield Sheet(parts, _sheet_pages(self, parts, rows, shown, width), rows, notes)
+            notes = [*_selection(self, rows, len(shown)), *floor_notes(rows)]
+            yield Sheet(parts, self._pages(parts, rows, shown, width), rows, notes)
+
+    def _pages(self, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float) -> Iterator[Page]:
+        look_of: Looks = numbered(self.order(rows)) if self.lines else looks_of(rows)
+        left_out = rows["label"].nunique() - len(shown)
+        # If curves are not variants, each panel belongs to one variant and is omitted with it.
+        panelled = rows[rows["label"].isin(shown)] if self.lines else rows
+        faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
+        columns = 1 if width <= COLUMN_INCHES else self.columns
+        for group in _groups(panelled, [*PANEL, *self.apart]) if self.apart else [panelled]:
+            apart = (panel_title(group, rows), *group[[*self.apart]].iloc[0]) if self.apart else ()
+            groups = _groups(group, self.panel)
+            height = HEIGHT if len(groups) > columns else HEIGHT_ALONE
+            painter = partial(draw_panel, self, shown, look_of)
+            panels = [Panel(self.title(one, rows), partial(painter, one), height) for one in groups]
+            drawn = group[group["label"].isin(shown)]
+            curves = [(key, drawn[drawn[self.key[-1]] == key[-1]]) for key in self.order(drawn)]
+            legend = [Entry(self.name(key[-1], own), self.look(own, look_of[key]).options()) for key, own in curves]
+            legend += faint if left_out and not self.lines else []
+            yield from pages(panels, width, columns, [legend, self.legend(group)], (*parts, *apart))
 
 
-def _sheet_pages(
-    kind: Curves, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float
-) -> Iterator[Figure]:
-    look_of: Looks = numbered(kind.order(rows)) if kind.lines else looks_of(rows)
-    drawn = rows[rows["label"].isin(shown)]
-    left_out = rows["label"].nunique() - len(shown)
-    # If curves are not variants, each panel belongs to one variant and is omitted with it.
-    panelled = drawn if kind.lines else rows
-    faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
-    others = faint if left_out and not kind.lines else []
-    apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
-    for group in apart:
-        own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
-        panels = [panel for _, panel in group.groupby(list(kind.panel), dropna=False, observed=True)]
-        height = HEIGHT if len(panels) > 1 else HEIGHT_ALONE
-        cells = [_cell(kind, panel[panel["label"].isin(shown)], panel, rows, look_of, height) for panel in panels]
-        legend = [*_entries(kind, group[group["label"].isin(shown)], look_of), *others, *kind.legend(group)]
-        columns = 1 if width <= COLUMN_INCHES else kind.columns
-        yield from pages(cells, width, columns, legend, heading((*parts, *own)))
+def _groups(rows: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
+    return [group for _, group in rows.groupby(list(by), dropna=False, observed=True)]
 
 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
@@ -145,76 +167,36 @@ def _selection(kind: Curves, rows: pd.DataFrame, shown: int) -> list[str]:
     """Return the sentence of the caption that explains which variants are selected, empty if all are."""
     if shown == (total := rows["label"].nunique()):
         return []
-    rules = {
-        REFERENCE: (rows["variant"] == REFERENCE).any(),
-        "best control": (rows["family"] == "control").any(),
-        "best others by mean rank over all points": True,
-        "your own before reference boards": rows["reference"].nunique() > 1,
-    }
-    how = "shown" if kind.lines else "highlighted"
-    names = ", ".join(rule for rule, applies in rules.items() if applies)
-    return [f"{shown} of {total} variants {how}: {names}; all are in the CSV file"]
+    how = f"{shown} of {total} variants {'shown' if kind.lines else 'highlighted'}"
+    rule = f"{REFERENCE}, best control, and best others by mean rank over all points, your own before reference boards"
+    return [f"{how}: {rule}; all are in the CSV file"]
 
 
-def _cell(
-    kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataFrame, look_of: Looks, height: float
-) -> Cell:
-    draw = partial(draw_panel, kind=kind, rows=rows, whole=whole, look_of=look_of)
-    return Cell(kind.title(whole, sheet), draw, height)
-
-
-def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
-    own = dict(iter(rows.groupby(kind.key[-1])))
-    return [
-        Entry(kind.name(key[-1], own[key[-1]]), _look(kind, own[key[-1]], look_of[key]).options())
-        for key in kind.order(rows)
-    ]
-
-
-def _look(kind: Curves, own: pd.DataFrame, look: Look) -> Look:
-    """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all of them."""
-    if kind.at_floor is None:
-        return look
-    panels = (panel for _, panel in own.groupby(list(kind.panel), dropna=False, observed=True))
-    return look.faint() if all(map(kind.at_floor, panels)) else look
-
-
-def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
-    """Draw one panel: the curves of ``rows`` in their looks, and the other curves of ``whole`` in grey behind them.
-
-    Args:
-        ax: The axes of the panel.
-        kind: The definition of the plot.
-        rows: The rows of the selected curves.
-        whole: All rows of the panel.
-        look_of: The look of each key of ``kind.lines``.
-    """
-    import numpy as np
-
+def draw_panel(kind: Curves, shown: Sequence[str], look_of: Looks, whole: pd.DataFrame, ax: Axes) -> None:
+    """Draw the curves of the labels ``shown`` in their looks, and the other curves of the panel in grey behind them."""
     scale = kind.scale(whole)
     kind.decorate(ax, whole)
+    rows = whole[whole["label"].isin(shown)]
     names = kind.order(rows)
+    joined = {} if kind.joined(whole) else {"linestyle": "none"}
     if len(rows) < len(whole):
-        others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)
         # One line with gaps: separate lines take as long as everything else in the panel.
-        gap = np.full((1, 2), np.nan)
-        faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
-        dots = {} if kind.joined(whole) else {"linestyle": "none", "marker": ".", "markeredgewidth": 0.0}
+        others = _arrays(kind, whole[~whole["label"].isin(shown)], scale).values()
+        faint = np.vstack([part for array in others for part in (array[:, :2], np.full((1, 2), np.nan))])
+        dots = {"marker": ".", "markeredgewidth": 0.0, **joined} if joined else {}
         options: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "zorder": 1.5, "gid": "faint", **dots}
         ax.plot(*faint.T, scalex=False, scaley=False, **options)
     curves = _arrays(kind, rows, scale)
     curve_rows: dict[Any, Any] = rows.groupby(kind.key, sort=False).groups
     spread = kind.aside / max(len(names) - 1, 5)
-    joined = {} if kind.joined(whole) else {"linestyle": "none"}
-    bars = []
     for number, key in enumerate(names):
         x, y, low, high = curves[key].T
         own = rows.loc[curve_rows[key]]
-        look = _look(kind, own, look_of[key])
+        look = kind.look(own, look_of[key])
         if kind.bars:
             shift = spread * (number - (len(names) - 1) / 2)
             x = x + shift if kind.linear else x * 2**shift
-            bars.append((x, low, high, [look.colour] * len(x)))
+            ax.vlines(x, low, high, colors=look.colour, linewidth=0.8, zorder=3)
             if "seed_scores" in rows:
                 _mark_seeds(ax, own, x, y, scale, look)
         elif (low < high).any():
@@ -222,9 +204,6 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
         sparse = max(1, len(x) // 6) if not joined else 1
         behind = 0.1 if look != look_of[key] else 0.0
         ax.plot(x, y, zorder=3.5 - behind, markevery=(number % sparse, sparse), **{**look.options(), **joined})
-    if bars:
-        x, low, high, colours = map(np.concatenate, zip(*bars, strict=True))
-        ax.vlines(x, low, high, colors=list(colours), linewidth=0.8, zorder=3)
 
 
 def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look: Look) -> None:
@@ -241,14 +220,22 @@ def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look
 
 def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
     """Return x and the scaled y, low and high (P, 4) of each curve."""
-    columns = [kind.x, kind.y, "low", "high"]
-    values = rows[columns].to_numpy(float) * (1, scale, scale, scale)
+    values = rows[[kind.x, kind.y, "low", "high"]].to_numpy(float) * (1, scale, scale, scale)
     found: dict[Any, Any] = rows.groupby(kind.key, sort=False).indices
     return {key: values[places] for key, places in found.items()}
 
 
 def limits(ax: Axes, low: float, high: float) -> None:
-    """Set the y axis from ``low`` to ``high`` with a margin; leave it as it is if they are NaN."""
+    """Set the y axis from ``low`` to ``high`` with a margin and few ticks; leave it as it is if they are NaN."""
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     if math.isfinite(margin):
+        ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
         ax.set_ylim(low - margin, high + margin)
+
+
+def score_axis(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -> None:
+    """Draw the floors of a panel of scores as ``draw_floor`` does, and set its y axis."""
+    factor, name = units_of(rows)
+    draw_floor(ax, rows, x, joined)
+    limits(ax, *(factor * end for end in score_extent(rows)))
+    ax.set_ylabel(name)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 
 from lra_bench.runtime.files import replacing
 from lra_bench.runtime.safe_text import without_formulas
@@ -28,18 +36,14 @@ from .style import (
     text_inches,
     unwritable,
 )
-from .variants import heading
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-HANDLE_EM = 4.2
-"""Width of a column of a legend in addition to its text, in font sizes."""
+HANDLE_EM = 4.2  # width of a column of a legend in addition to its text, in font sizes
 MOST_COLUMNS = 6
-MOST_MISSING = 0.03
-"""Largest relative difference of the height of all axes from the requested one without another computation."""
+MOST_MISSING = 0.03  # difference of the height of all axes from the requested one that needs no further computation
+
+
+Legend = tuple[dict[str, Any], float]
+"""Arguments of ``Figure.legend`` and height in inches."""
 
 
 @dataclass
@@ -60,8 +64,7 @@ class Sheet:
         return re.sub(r"[^\w-]+", "-", "-".join(part for part in self.parts if part), flags=re.ASCII)
 
 
-@dataclass(frozen=True)
-class Cell:
+class Panel(NamedTuple):
     """A panel: its title, the function that draws into its axes, and the height of the axes in inches.
 
     ``draw`` may return a function that is called when the size of the axes is final, such as to place labels.
@@ -74,116 +77,108 @@ class Cell:
     below: float = 0.36
 
 
+def heading(parts: Sequence[str]) -> str:
+    """Return the heading of a page from the parts of its name."""
+    protocol, section, *others = parts
+    remark = {"": "", "edge": ", searched rate at an end of the grid"}.get(section, f", {section}")
+    parts_of_heading = f"protocol {protocol}{remark}", *filter(None, others)
+    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in parts_of_heading)
+
+
 def pages(
-    cells: Sequence[Cell], width: float, columns: int, legend: Sequence[Entry] = (), title: str = ""
+    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Sequence[Entry]], parts: Sequence[str]
 ) -> Iterator[Figure]:
-    """Yield the pages with all panels, row by row.
+    """Yield pages with all panels, row by row, with the heading of ``parts`` and the same legend at the bottom.
 
-    Args:
-        cells: The panels.
-        width: The width of a page in inches.
-        columns: The maximum number of panels per row.
-        legend: The entries of the legend at the bottom of every page.
-        title: The title at the top of every page.
-
-    Yields:
-        One figure per page.
+    ``columns`` is the maximum number of panels per row, ``width`` that of a page in inches. The blocks of the legend
+    are side by side, or one below the other if that is lower.
     """
-    columns = min(columns, len(cells))
+    columns = min(columns, len(panels))
     across = int((width / columns - 0.6) / text_inches("x", TITLE_POINTS))
-    titles = [textwrap.fill(cell.title, across) for cell in cells]
-    title = textwrap.fill(title, int(width / text_inches("x", TITLE_POINTS)))
-    below, below_inches = _in_columns(legend, width)
-    outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + below_inches
-    page: list[int] = []
+    panels = [panel._replace(title=textwrap.fill(panel.title, across)) for panel in panels]
+    title = textwrap.fill(heading(parts), int(width / text_inches("x", TITLE_POINTS)))
+    apart = [_in_columns(block, width) for block in legend if block]
+    together = [_in_columns([entry for block in legend for entry in block], width)]
+    below = min(together, apart, key=lambda found: sum(inches for _, inches in found))
+    outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + sum(inches for _, inches in below)
+    page: list[Panel] = []
     height = outside
-    for start in range(0, len(cells), columns):
-        row = range(start, min(start + columns, len(cells)))
-        lines = max(titles[place].count("\n") + 1.5 for place in row)
-        own = max(cells[place].height + cells[place].below for place in row) + line_inches(TITLE_POINTS) * lines
+    for start in range(0, len(panels), columns):
+        row = panels[start : start + columns]
+        lines = max(panel.title.count("\n") + 1.5 for panel in row)
+        own = max(panel.height + panel.below for panel in row) + line_inches(TITLE_POINTS) * lines
         if page and height + own > PAGE_HEIGHT_INCHES:
-            yield _page([cells[at] for at in page], [titles[at] for at in page], (width, height), columns, below, title)
+            yield _page(page, (width, height), columns, below, title)
             page, height = [], outside
-        page += row
+        page = [*page, *row]
         height += own
-    yield _page([cells[at] for at in page], [titles[at] for at in page], (width, height), columns, below, title)
+    yield _page(page, (width, height), columns, below, title)
 
 
-def _in_columns(entries: Sequence[Entry], width: float) -> tuple[dict[str, Any], float]:
+def _in_columns(entries: Sequence[Entry], width: float) -> Legend:
     """Return the arguments of ``Figure.legend`` with as many columns as fit, and the height of the legend in inches.
 
     If they do not fit two columns of a page, or one of a column, labels are wrapped.
     """
-    from matplotlib.lines import Line2D
-
     if not entries:
         return {}, 0.0
     points, least = (SMALL, min(len(entries), 2)) if width > COLUMN_INCHES else (TINY, 1)
     handle = HANDLE_EM * points / POINTS
     labels = [entry.label for entry in entries]
     for columns in range(min(len(entries), MOST_COLUMNS), least - 1, -1):
-        parts = _distributed(labels, columns)
+        parts = np.array_split(labels, columns)  # as matplotlib does: the first columns have one more
         if sum(max(text_inches(label, points) for label in part) + handle for part in parts) <= width:
             break
     else:
         room = int((width / least - handle) / text_inches("n", points))
         labels = [textwrap.fill(label, room) for label in labels]
-        columns, parts = least, _distributed(labels, least)
+        columns, parts = least, np.array_split(labels, least)
     handles = [Line2D([], [], label=label, **entry.options) for label, entry in zip(labels, entries, strict=True)]
     lines = max(sum(label.count("\n") + 1 for label in part) for part in parts)
     return {"handles": handles, "ncols": columns, "fontsize": points}, line_inches(points) * (lines + 0.8)
 
 
-def _distributed(labels: Sequence[str], columns: int) -> list[Sequence[str]]:
-    """Return the labels of each column of a legend; as in matplotlib, the first columns have one more."""
-    short, longer = divmod(len(labels), columns)
-    starts = [short * column + min(column, longer) for column in range(columns + 1)]
-    return [labels[start:end] for start, end in itertools.pairwise(starts)]
-
-
 def _page(
-    cells: Sequence[Cell],
-    titles: Sequence[str],
-    size: tuple[float, float],
-    columns: int,
-    legend: dict[str, Any],
-    title: str,
+    panels: Sequence[Panel], size: tuple[float, float], columns: int, legends: Sequence[Legend], title: str
 ) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     with style():
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
-        heights = [max(cell.height for cell in cells[at : at + columns]) for at in range(0, len(cells), columns)]
+        heights = [max(panel.height for panel in panels[at : at + columns]) for at in range(0, len(panels), columns)]
         axes = list(figure.subplots(len(heights), columns, squeeze=False, height_ratios=heights).flat)
-        finish = [cell.draw(ax) for cell, ax in zip(cells, axes, strict=False)]
-        for ax in axes[len(cells) :]:
+        for ax in axes[len(panels) :]:
             ax.remove()
-        for own, ax in zip(titles, axes, strict=False):
-            ax.set_title(own, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
-        if title:
-            figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
-        if legend:
-            figure.legend(loc="outside lower left", **legend)
-        _fix_positions(figure, axes[: len(cells)], [cell.height for cell in cells], sum(heights))
+        finish = [panel.draw(ax) for panel, ax in zip(panels, axes, strict=False)]
+        for panel, ax in zip(panels, axes, strict=False):
+            ax.set_title(panel.title, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
+        figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
+        bottom = 0.0
+        for options, inches in reversed(legends):
+            at = {"bbox_to_anchor": (0.0, bottom), "bbox_transform": figure.dpi_scale_trans}
+            figure.legend(loc="lower left", **at, **options)
+            bottom += inches
+        _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights), bottom)
         for call in filter(None, finish):
             call()
     return figure
 
 
-def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float], total: float) -> None:
-    """Compute the layout, give the axes their heights in inches, and fix the layout.
+def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float], total: float, bottom: float) -> None:
+    """Compute the layout above ``bottom`` inches, give the axes their heights in inches, and fix the layout.
 
     Positions are rounded, because the results of matplotlib's solver differ slightly from run to run.
     """
     engine = figure.get_layout_engine()
-    assert engine is not None
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    share = bottom / figure.get_figheight()
+    engine.set(rect=(0, share, 1, 1 - share))
     engine.execute(figure)
     rows = {ax.get_subplotspec().rowspan.start: ax.get_position().height for ax in axes}  # type: ignore[union-attr]
     missing = total - sum(rows.values()) * figure.get_figheight()
     if abs(missing) > MOST_MISSING * total:
         figure.set_figheight(min(figure.get_figheight() + missing, PAGE_HEIGHT_INCHES))
+        share = bottom / figure.get_figheight()
+        engine.set(rect=(0, share, 1, 1 - share))
         engine.execute(figure)
     boxes = [ax.get_position() for ax in axes]
     figure.set_layout_engine("none")
@@ -196,24 +191,11 @@ def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float
 def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) -> list[Path]:
     """Write the pages of a sheet as one PDF and one PNG each, its data as CSV, and its caption as text and LaTeX.
 
+    ``content`` is the first sentence of the caption, ``name`` that of the figure, to which that of the sheet is added.
     Pages are drawn sequentially and not kept. Each file is written atomically. Equal figures result in equal bytes,
-    because no date is written.
-
-    Args:
-        sheet: The pages, data and notes.
-        content: The first sentence of the caption.
-        folder: The output folder.
-        name: The name of the figure, to which that of the sheet is added; the PNG of the second page ends in ``-2``.
-        pdf: Whether to write the PDF. Without it, saving takes half as long.
-
-    Returns:
-        The paths of the written files.
-
-    Raises:
-        UserError: If the folder cannot be written.
+    because no date is written. Without ``pdf`` saving takes half as long. Raises ``UserError`` if the folder cannot be
+    written.
     """
-    from matplotlib.backends.backend_pdf import PdfPages
-
     name = f"{name}-{sheet.name}"
     caption = " ".join([content, *(f"{note[:1].upper()}{note[1:]}." for note in (heading(sheet.parts), *sheet.notes))])
     texts = {"txt": caption, "tex": f"\\caption{{{escape(caption)}}}\n"}

@@ -1,32 +1,42 @@
-"""Entries of legends below the panels of a figure."""
+"""Entries of legends below the panels of a figure, and the floors that they explain."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
 from .palette import AT_FLOOR, GREY
-from .variants import at_floor
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+from .variants import at_floor, units_of
 
 DOT = "\N{NO-BREAK SPACE}· "
 """Separator of the parts of a label. Because of the no-break space, labels are not wrapped in front of the dot."""
+
+# Looks of lines and of legend entries, as keyword arguments of matplotlib.
 SEED: Mapping[str, Any] = {"marker": ".", "markersize": 3, "markeredgewidth": 0.0, "linestyle": "none"}
-"""Keyword arguments of matplotlib for the score of a single seed."""
 BLOCK: Mapping[str, Any] = {"linewidth": 6, "solid_capstyle": "butt"}
-"""Look of the legend entry of an area, as keyword arguments of matplotlib."""
+FLOOR: Mapping[str, Any] = {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 1.0}
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A label in a legend, and the options (of matplotlib's ``Line2D``) of the line drawn to the left of it."""
 
     label: str
-    options: dict[str, Any] = field(hash=False)
+    options: Mapping[str, Any]
+
+
+def words(label: str) -> Entry:
+    """Return an entry without a line."""
+    return Entry(label, {"linestyle": "none"})
+
+
+def bar(label: str, marker: str = "|") -> Entry:
+    """Return the entry of a bar, vertical by default and horizontal if ``marker`` is ``_``."""
+    options = {"color": GREY, "marker": marker, "markersize": 7, "markeredgewidth": 0.9, "linestyle": "none"}
+    return Entry(label, options)
 
 
 def ended(status: str) -> str:
@@ -37,8 +47,8 @@ def ended(status: str) -> str:
 def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
     """Return the entries of the intervals of ``over_seeds``, of marks of single seeds, and of scores at the floor."""
     known = rows.loc[rows["low"].notna() & rows["high"].notna(), "interval"].unique()
-    units = [unit for unit in ("seeds", "examples") if unit in known]
-    entries = [bar(f"95 % confidence interval over {' or '.join(units)}", marker)] if units else []
+    over = [unit for unit in ("seeds", "examples") if unit in known]
+    entries = [bar(f"95 % confidence interval over {' or '.join(over)}", marker)] if over else []
     if (rows["interval"] == "each").any():
         entries.append(Entry("small marks: each seed; large mark: their mean", {**SEED, "color": GREY}))
     if at_floor(rows).any():
@@ -54,26 +64,21 @@ def seed_band(rows: pd.DataFrame) -> list[Entry]:
     return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "alpha": 0.3, **BLOCK})]
 
 
-def bar(label: str, marker: str = "|") -> Entry:
-    """Return the entry of a bar, vertical by default and horizontal if ``marker`` is ``_``."""
-    options = {"color": GREY, "marker": marker, "markersize": 7, "markeredgewidth": 0.9, "linestyle": "none"}
-    return Entry(label, options)
+def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -> None:
+    """Draw the mean of the floors of a panel as a horizontal line, or that at each value of a column ``x``.
 
-
-def words(label: str) -> Entry:
-    """Return an entry without a line."""
-    return Entry(label, {"linestyle": "none"})
-
-
-def floor_line() -> dict[str, Any]:
-    """Return the line style of floors as matplotlib's keyword arguments."""
-    return {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 1.0}
-
-
-def draw_floor(ax: Axes, rows: pd.DataFrame, factor: float) -> None:
-    """Draw the mean of the floors of a panel as a horizontal line, if there are any; ``factor`` is that of scores."""
-    if len(floor := rows["floor"].dropna()):
-        ax.axhline(factor * floor.mean(), zorder=1.7, gid="floor", **floor_line())
+    Those at several values are ``joined``, or drawn as short lines.
+    """
+    known = rows.dropna(subset=["floor"])
+    if known.empty:
+        return
+    factor = units_of(known)[0]
+    if x and known[x].nunique() > 1:
+        at = factor * known.groupby(x)["floor"].mean()
+        ends = [(place,) if joined else (place - 0.4, place + 0.4, np.nan) for place in at.index]
+        ax.plot(np.ravel(ends), np.repeat(at, len(ends[0])), zorder=1.7, gid="floor", **FLOOR)
+    else:
+        ax.axhline(factor * known["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
 
 
 def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
@@ -86,7 +91,7 @@ def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
         return []
     kind = "baseline without a model" + (f", {where}" if where else "")
     name = f": {names.pop().replace('_', ' ')}" if len(names) == 1 else ""
-    return [Entry(f"floor ({kind}){name}", floor_line())]
+    return [Entry(f"floor ({kind}){name}", FLOOR)]
 
 
 def floor_notes(rows: pd.DataFrame) -> list[str]:

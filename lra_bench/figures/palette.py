@@ -43,77 +43,68 @@ LINES: tuple[Any, ...] = (
 class Family:
     """The hue and line style of a family; ``first`` is the index in ``MARKERS`` of the first member.
 
-    Members must keep their position; new members are added at the end. Families with the same line style use different
-    markers, so that marker and line style alone identify every model. ``more`` are further members of a family whose
-    line style has no markers left; they have the last line style, and markers from the index ``first_of_more`` on.
+    Members, separated by spaces, must keep their position; new members are added at the end. Families with the same
+    line style use different markers, so that marker and line style alone identify every model. ``more`` are further
+    members of a family whose line style has no markers left; they have the last line style, and markers from the index
+    ``first_of_more`` on.
     """
 
     hue: str
     line: int
     first: int
-    members: tuple[str, ...] = ()
-    more: tuple[str, ...] = ()
+    members: str
+    more: str = ""
     first_of_more: int = 0
 
 
 FAMILIES: dict[str, Family] = {
     "sparse": Family(
         ORANGE, 0, 0,
-        ("local", "longformer", "bigbird", "sparse_fixed", "sparse_strided", "etc", "star", "block_local", "blockwise",
-         "bpt", "dilated", "global_tokens", "image_local_1d", "image_local_2d", "random"),
-        ("axial",), 11,
+        "local longformer bigbird sparse_fixed sparse_strided etc star block_local blockwise bpt dilated "
+        "global_tokens image_local_1d image_local_2d random",
+        "axial", 11,
     ),
     "full": Family(
         SLATE, 0, 15,
-        ("transformer_modern", "gqa", "mqa", "score_additive", "score_bilinear", "score_dot", "score_reduced",
-         "differential"),
-        ("relu_attention", "sigmoid_attention", "entmax15", "encoder_decoder"), 12,
+        "transformer_modern gqa mqa score_additive score_bilinear score_dot score_reduced differential",
+        "relu_attention sigmoid_attention entmax15 encoder_decoder", 12,
     ),
-    "linear": Family(BLUE, 1, 1, ("performer", "linear", "cosformer", "rfa", "rfa_gated", "performer_relu")),
+    "linear": Family(BLUE, 1, 1, "performer linear cosformer rfa rfa_gated performer_relu"),
     "prior": Family(
         PINK, 1, 7,
-        ("synthesizer_dense", "synthesizer_random", "realformer", "average_attention", "camtl", "gaussian_transformer",
-         "hardcoded_gaussian", "lazyformer", "lazyformer_maps", "local_gaussian", "predictive",
-         "synthesizer_factorised_dense", "synthesizer_factorised_random", "synthesizer_random_fixed",
-         "forgetting"),
+        "synthesizer_dense synthesizer_random realformer average_attention camtl gaussian_transformer "
+        "hardcoded_gaussian lazyformer lazyformer_maps local_gaussian predictive synthesizer_factorised_dense "
+        "synthesizer_factorised_random synthesizer_random_fixed forgetting",
     ),
     "heads": Family(
         WINE, 2, 4,
-        ("talking_heads", "adaptive_span", "multiscale", "collaborative", "adaptive_span_dynamic", "capsule_dynamic",
-         "capsule_em", "disagreement", "fixed_head_size", "pattern_guided"),
+        "talking_heads adaptive_span multiscale collaborative adaptive_span_dynamic capsule_dynamic capsule_em "
+        "disagreement fixed_head_size pattern_guided",
     ),
     "state_space": Family(
         INDIGO, 2, 14,
-        ("s5", "s4d", "mamba2", "mamba", "s4", "dss", "mega", "mega_chunk", "b2s6",
-         "mamba_negative", "mamba2_negative", "log_linear_mamba2"),
+        "s5 s4d mamba2 mamba s4 dss mega mega_chunk b2s6 mamba_negative mamba2_negative log_linear_mamba2",
     ),
-    "low_rank": Family(GREEN, 4, 2, ("linformer", "nystrom", "csalr", "lowrank_band")),
+    "low_rank": Family(GREEN, 4, 2, "linformer nystrom csalr lowrank_band"),
     "compressed": Family(
         SKY, 4, 6,
-        ("luna", "clustered", "clustered_improved", "informer", "isab", "memory_compressed", "poolingformer",
-         "h_transformer_1d"),
+        "luna clustered clustered_improved informer isab memory_compressed poolingformer h_transformer_1d",
     ),
-    "routed": Family(
-        AMBER, 4, 14, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut", "native_sparse")
-    ),
-    "depth": Family(BROWN, 5, 20, ("universal", "depth_adaptive", "calm")),
-    "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
-    "convolution": Family(
-        OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv", "sgconv", "long_conv", "hyena")
-    ),
+    "routed": Family(AMBER, 4, 14, "reformer routing sinkhorn sac sinkhorn_bilinear sortcut native_sparse"),
+    "depth": Family(BROWN, 5, 20, "universal depth_adaptive calm"),
+    "attention_free": Family(FOREST, 3, 8, "fnet gmlp mlp_mixer amlp"),
+    "convolution": Family(OLIVE, 3, 12, "short_convolution light_conv dynamic_conv sgconv long_conv hyena"),
     "recurrent": Family(
         MAROON, 3, 18,
-        ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru",
-         "rwkv7", "seq2seq", "seq2seq_attention"),
-        ("slstm", "delta_net_negative", "gated_delta_net_negative", "min_gru_negative", "delta_product",
-         "gated_delta_product"),
+        "min_gru min_lstm retnet gla delta_net gated_delta_net lru mlstm lstm gru rwkv7 seq2seq seq2seq_attention",
+        "slstm delta_net_negative gated_delta_net_negative min_gru_negative delta_product gated_delta_product",
     ),
-    "memory": Family(PURPLE, 5, 6, ("transformer_xl", "compressive", "memorizing", "knn_lm", "spalm")),
+    "memory": Family(PURPLE, 5, 6, "transformer_xl compressive memorizing knn_lm spalm"),
 }  # fmt: skip
 PLACES = {
     model: (family, place)
     for family, found in FAMILIES.items()
-    for place, model in enumerate(found.members + found.more)
+    for place, model in enumerate([*found.members.split(), *found.more.split()])
 }
 
 
@@ -171,8 +162,8 @@ def look(model: str, family: str, variant: int = 0) -> Look:
     # An unknown family uses the hue of a family selected by a hash of its name.
     known = FAMILIES.get(family) or list(FAMILIES.values())[zlib.crc32(family.encode()) % len(FAMILIES)]
     first, line = known.first, known.line
-    if model in known.more:
-        first, line = known.first_of_more - len(known.members), len(LINES) - 1
+    if model in known.more.split():
+        first, line = known.first_of_more - len(known.members.split()), len(LINES) - 1
     shape, filled = MARKERS[(first + place) % len(MARKERS)]
     return Look(_shade(known.hue, place % 3), shape, filled != further, _line(line, variant))
 
@@ -201,12 +192,13 @@ def _shade(hue: str, step: int) -> str:
 
     If the lighter shade has too little contrast on white, a shade between the first two is returned instead.
     """
-    if step == 2 and contrast(lighter := _mixed(hue, 255, 0.25), WHITE) >= LEAST_CONTRAST:
+    if step == 2 and contrast(lighter := mixed(hue, 255, 0.25), WHITE) >= LEAST_CONTRAST:
         return lighter
-    return _mixed(hue, 0, (0.0, 0.3, 0.15)[step])
+    return mixed(hue, 0, (0.0, 0.3, 0.15)[step])
 
 
-def _mixed(colour: str, towards: int, share: float) -> str:
+def mixed(colour: str, towards: int, share: float) -> str:
+    """Return a colour mixed with a share of a grey with the channel ``towards``, 255 for white."""
     return "#" + "".join(f"{round(channel + share * (towards - channel)):02X}" for channel in _channels(colour))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 
 from .style import POINTS, TINY, text_inches
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 POINT_INCHES = 0.045  # half of the size of a marker
 LINE_INCHES = 0.015  # half of the size of a line segment
@@ -30,21 +31,11 @@ def place(
 ) -> None:
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
-    Labels avoid points, earlier labels and lines. If there is no free position, the one with the least overlap is used.
-    Limits and scales of the axes must be set before.
-
-    Args:
-        ax: The axes.
-        x: The x coordinates of the points (P,).
-        y: The y coordinates of the points (P,).
-        names: The labels of the points at ``named``.
-        colours: The colours of the lines that connect distant labels to their points.
-        lines: Lines to avoid, each an array of points (L, 2).
-        named: The indices of the labelled points, by default all.
+    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2). If there is no free position, the
+    one with the least overlap is used. ``x`` and ``y`` are the coordinates of the points (P,), ``names`` the labels of
+    the points at the indices ``named``, by default all; ``colours`` are those of the lines that connect distant labels
+    to their points. Limits and scales of the axes must be set before.
     """
-    import numpy as np
-    from matplotlib.patheffects import withStroke
-
     ax.get_xlim(), ax.get_ylim()  # matplotlib computes pending autoscale limits only when they are read
     dpi: float = ax.figure.dpi
     points = ax.transData.transform(np.column_stack([x, y])) / dpi
@@ -83,8 +74,6 @@ def place(
 
 def _along(corners: Any) -> Any:
     """Return points (S, 2) along a line through ``corners`` (L, 2) in inches, without gaps that fit a label."""
-    import numpy as np
-
     pieces = [
         np.linspace(begin, end, 1 + math.ceil(math.dist(begin, end) / (2 * LINE_INCHES)))
         for begin, end in itertools.pairwise(corners)
@@ -94,8 +83,6 @@ def _along(corners: Any) -> Any:
 
 def _candidates(point: Any, width: float, height: float) -> tuple[Any, Any]:
     """Return boxes (C, 4) of left, bottom, right and top around a point, nearest first, and their distances (C,)."""
-    import numpy as np
-
     rings, angles = np.repeat(RINGS_INCHES, len(DIRECTIONS)), np.tile(DIRECTIONS, len(RINGS_INCHES))
     reach_across, reach_up = POINT_INCHES + rings + width / 2, POINT_INCHES + rings + height / 2
     cosine, sine = np.cos(angles), np.sin(angles)

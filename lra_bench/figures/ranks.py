@@ -1,35 +1,30 @@
-"""Variants ranked by score, with letters that those without a significant difference share.
-
-All pairs are tested, with Holm's correction for all pairs of a task. A question mark marks variants with too few seeds
-to be tested; for them, a missing letter does not mean a significant difference. The dashed line is the strongest floor;
-variants of which no seed exceeds it are grey.
-"""
+"""The figure of variants ranked by score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.tables.sections import floor_remark
 from lra_bench.tables.seeds import known, over_seeds
 
-from . import table_axes
-from .layout import Cell, Sheet, pages
-from .legend import SEED, floor_entry, floor_line, floor_notes, score_bars, words
+from .contract import Figure
+from .layout import Panel, Sheet, pages
+from .legend import FLOOR, SEED, floor_entry, floor_notes, score_bars, words
 from .palette import BLACK, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
+from .task_table import Keys, chunks, draw_rows, row_edges
 from .variants import (
-    IDENTITY,
     PANEL,
-    SHEET,
-    excluded_unless,
-    extent,
-    heading,
+    VARIANT,
     looks_of,
     panel_title,
+    score_extent,
     scores,
     seed_values,
     sheets,
@@ -37,30 +32,44 @@ from .variants import (
     with_claims,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
-RUN = "run lra-bench bench with two or more models on one task"
 UNTESTED = "?"
-TAG_POINTS = 4.0
-"""Distance of letters from the axes."""
+TAG_POINTS = 4.0  # distance of letters from the axes
 ROWS_PER_PANEL = 55
 
-exclusions = excluded_unless(lambda record: record.score() is not None, "without a score")
 
+class _Ranks(Figure):
+    """Variants ranked by score, with letters that those without a significant difference share.
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant and task, with its seeds combined and the letters of the tests of all pairs."""
-    return with_claims(over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY]), records)
+    All pairs are tested, with Holm's correction for all pairs of a task. A question mark marks variants with too few
+    seeds to be tested; for them, a missing letter does not mean a significant difference. The dashed line is the
+    strongest floor; variants of which no seed exceeds it are grey.
+    """
 
+    remedy = "run lra-bench bench with two or more models on one task"
 
-def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Yield one sheet per protocol and section, with one panel per task."""
-    for parts, rows in sheets(data):
-        panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
-        yield _sheet(parts, panels, width)
+    def has_data(self, record: Record) -> object:
+        return record.score() is not None
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        return with_claims(over_seeds(scores(records), VARIANT), records)
+
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        for parts, rows in sheets(data):
+            groups = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
+            together = pd.concat(groups)
+            longest = max(text_inches(label, TINY) for label in together["label"])
+            columns = min(1 if width <= COLUMN_INCHES else 2 if longest > 0.9 else 3, len(groups))
+            room = 0.5 * width / columns - 0.3
+            panels = [panel for group in groups for panel in _panels(group, room, looks_of(together))]
+            legend = [*floor_entry(together), *score_bars(together, "_")]
+            letters = ["".join(group["ties"]) for group in groups]
+            if any(len(set(found)) < len(found) for found in letters):
+                legend.append(words("a common letter: not significantly different"))
+            if _untested(together).any():
+                legend.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
+            drawn = pages(panels, width, columns, [legend], parts)
+            yield Sheet(parts, drawn, together, floor_notes(together))
 
 
 def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
@@ -69,9 +78,8 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     order = group["score"].rank(ascending=lower)
     factor, axis = units(group["metric"].iloc[0])
     scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
-    beaten = floor_remark(
-        [{"learned": known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
-    )
+    learned = [{"learned": known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
+    beaten = floor_remark(learned)
     title += f" · {beaten}" if beaten else ""
     # Equal scores are sorted as in the leaderboard, so that the groups of ties are the same.
     rank = order.where((group["seeds"] >= MIN_SEEDS) & (not beaten))
@@ -79,40 +87,18 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     return found.sort_values(["order", *IN_TABLE]).drop(columns="order")
 
 
-def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float) -> Sheet:
-    import pandas as pd
-
-    together = pd.concat(panels)
-    longest = max(text_inches(label, TINY) for label in together["label"])
-    columns = min(1 if width <= COLUMN_INCHES else 2 if longest > 0.9 else 3, len(panels))
-    room = 0.5 * width / columns - 0.3
-    look_of = looks_of(together)
-    cells = []
-    for panel in panels:
-        start = 0
-        for shown in table_axes.chunks(list(zip(panel["model"], panel["label"], strict=True)), ROWS_PER_PANEL):
-            title = panel["panel"].iloc[0] + (f" (continued from row {start + 1})" if start else "")
-            start += len(shown)
-            painter = partial(_draw, panel=panel, keys=shown, room=room, look_of=look_of)
-            cells.append(Cell(title, painter, height=table_axes.edges([label for _, label in shown], room)[-1]))
-    legend = [*floor_entry(together), *score_bars(together, "_")]
-    letters = ["".join(panel["ties"]) for panel in panels]
-    if any(len(set(found)) < len(found) for found in letters):
-        legend.append(words("a common letter: not significantly different"))
-    if _untested(together).any():
-        legend.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
-    return Sheet(parts, pages(cells, width, columns, legend, heading(parts)), together, floor_notes(together))
+def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], Look]) -> Iterator[Panel]:
+    """Yield the panels of a task, several if it has many rows; names are wrapped to ``room`` inches."""
+    start = 0
+    for keys in chunks(list(zip(group["model"], group["label"], strict=True)), ROWS_PER_PANEL):
+        title = group["panel"].iloc[0] + (f" (continued from row {start + 1})" if start else "")
+        start += len(keys)
+        yield Panel(title, partial(_draw, group, keys, room, look_of), row_edges(keys, room)[-1])
 
 
-def _draw(
-    ax: Axes,
-    panel: pd.DataFrame,
-    keys: Sequence[tuple[str, str]],
-    room: float,
-    look_of: Mapping[tuple[str, str], Look],
-) -> None:
-    middles = table_axes.draw(ax, room, keys, look_of)
-    own = panel[panel["label"].isin(middles)]
+def _draw(group: pd.DataFrame, keys: Keys, room: float, look_of: Mapping[tuple[str, str], Look], ax: Axes) -> None:
+    middles = draw_rows(ax, room, keys, look_of)
+    own = group[group["label"].isin(middles)]
     colours = [look_of[key].colour for key in zip(own["model"], own["label"], strict=True)]
     ax.hlines(own["label"].map(middles), own["low"], own["high"], colors=colours, linewidth=0.9)
     for entry in own.to_dict("records"):
@@ -121,13 +107,12 @@ def _draw(
         ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
         if seeds := [entry["factor"] * value for value in seed_values(entry)]:
             ax.plot(seeds, [middle] * len(seeds), color=look.colour, gid="seed", **SEED)
-    if len(floor := panel["floor"].dropna()):
-        ax.axvline(floor.mean(), zorder=1, gid="floor", **floor_line())
-    ax.set_xlabel(panel["axis"].iloc[0])
+    if len(floor := group["floor"].dropna()):
+        ax.axvline(floor.mean(), zorder=1, gid="floor", **FLOOR)
+    ax.set_xlabel(group["axis"].iloc[0])
     ax.locator_params(axis="x", nbins=4, steps=[1, 2, 2.5, 5, 10])
-    low, high = extent(panel, "low", "score", "high", "floor")
-    of_seeds = [entry["factor"] * value for entry in panel.to_dict("records") for value in seed_values(entry)]
-    low, high = min([low, *of_seeds]), max([high, *of_seeds])
+    of_seeds = group["seed_scores"].map(lambda values: [group["factor"].iloc[0] * value for value in values])
+    low, high = score_extent(group.assign(seed_scores=of_seeds))
     margin = 0.05 * (high - low) or 0.5
     ax.set_xlim(low - margin, high + margin)
     for label, tag, untested in zip(own["label"], own["ties"], _untested(own), strict=True):
@@ -138,6 +123,9 @@ def _draw(
         )  # fmt: skip
 
 
-def _untested(panel: pd.DataFrame) -> pd.Series:
+def _untested(rows: pd.DataFrame) -> pd.Series:
     """Return for each row whether it has no letter because it has too few seeds."""
-    return (panel["seeds"] < MIN_SEEDS) & (panel["ties"] == "")
+    return (rows["seeds"] < MIN_SEEDS) & (rows["ties"] == "")
+
+
+ranks = _Ranks()

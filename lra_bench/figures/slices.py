@@ -1,33 +1,25 @@
-"""Test score of each slice: examples or targets of one length, depth, distance or other property.
-
-The dashed line is the strongest floor of each slice. Points at which no seed exceeds it are grey. Points are joined by
-lines if slices are numbers.
-"""
+"""Figures of scores and depths of slices: examples or targets of one length, depth, distance or other property."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from lra_bench.measurements.slices import SlicePoint
+import pandas as pd
+from matplotlib.axes import Axes
+
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
 from lra_bench.tables.seeds import known, over_seeds
 
-from .curves import Curves, limits
-from .legend import floor_line
+from .curves import Curves, limits, score_axis
+from .legend import Entry, bar
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, excluded_unless, panel_title, placed, score_extent, units
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-
-RUN = "run lra-bench bench with a task that has slices, such as task=listops or task=recall"
-NUMBERS = ("n", "score", "low", "high", "floor", "floor_name")
 SLICED = [*SHEET, *PANEL, "slicing"]
 COLUMNS = [
     *SLICED, *IDENTITY, "slice", "place", "n", "seeds", "score", "low", "high", "interval", "seed_scores", "learned",
@@ -36,26 +28,124 @@ COLUMNS = [
 GAP_INCHES = 0.06
 IN_TOKENS = ("length", "distance")
 
-exclusions = excluded_unless(lambda record: _points(record), "without several slices")
+
+class _Slices(Curves):
+    """Test score of each slice: examples or targets of one length, depth, distance or other property.
+
+    The dashed line is the strongest floor of each slice. Points at which no seed exceeds it are grey. Points are joined
+    by lines if slices are numbers.
+    """
+
+    remedy = "run lra-bench bench with a task that has slices, such as task=listops or task=recall"
+    missing = "without several slices"
+    panel = (*PANEL, "slicing")
+    x = "place"
+    aside, linear = 0.3, True
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        run, names = Run(record), ("slicing", "n", "score", "low", "high", "floor", "floor_name")
+        return [
+            {"metric": record.metric, "slice": point["label"], "clears_floor": run.clears_floor_at(point)}
+            | {name: point[name] for name in names}
+            for point in of_several(record, record.slices)
+        ]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
+        return over_seeds(slice_places(self.points(records)), [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
+
+    def joined(self, rows: pd.DataFrame) -> bool:
+        return bool(rows["slice"].str.match(r"\d").all())
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        return f"{panel_title(rows, sheet)} · by {_name(rows)}"
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        names = rows.drop_duplicates("place").sort_values("place")["slice"].tolist()
+        ax.set_xlim(-0.5, len(names) - 0.5)
+        room = ax.bbox.width / ax.figure.dpi / len(names)
+        wide = max(text_inches(name) for name in names) + GAP_INCHES
+        points = SMALL if wide <= room else TINY
+        step = math.ceil(wide * points / SMALL / room)
+        ax.set_xticks(range(0, len(names), step), names[::step], fontsize=points)
+        ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
+        self.value_axis(ax, rows)
+
+    def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
+        score_axis(ax, rows, self.x, self.joined(rows))
 
 
-def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
-    return over_labels(records, [[*_rows(record)] for record in records])
+class _MinimalPairs(_Slices):
+    """Score on minimal pairs by label: pairs of examples that differ in one element and in their answer.
+
+    The dashed line is the score of random guesses.
+    """
+
+    remedy = "run lra-bench bench with a task that has minimal pairs, such as task=listops or task=recall"
+    missing = "without minimal pairs"
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        if record.status != "ok" or not record.minimal_pairs:
+            return []
+        constant = {"metric": record.metric, "slicing": record.minimal_pairs["slicing"]}
+        found = []
+        for point in record.minimal_pairs["points"]:
+            chance = point["chance"]
+            floor: dict[str, Any] = {"floor": None, "floor_name": None, "clears_floor": None}
+            if chance is not None:
+                floor = {"floor": chance, "floor_name": "random_guesses", "clears_floor": point["low"] > chance}
+            numbers = {name: point[name] for name in ("n", "score", "low", "high")}
+            found.append({**constant, "slice": point["label"], **numbers, **floor})
+        return found
+
+    def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
+        super().value_axis(ax, rows)
+        ax.set_ylabel("pairs with both right (%)")
 
 
-def over_labels(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
-    """Return the columns of ``table`` from one sequence of rows per record, averaged over seeds."""
-    import pandas as pd
+class _DepthBySlice(_Slices):
+    """Mean depth of each slice of the targets, for models of adaptive depth.
 
-    points = slice_places(placed(records, rows))
-    points["floor"] = pd.to_numeric(points["floor"])
-    return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
+    Depth is the number of layers; there is one line per variant. Bars are one standard deviation over the targets of
+    the slice in each direction, averaged over seeds.
+    """
+
+    remedy = (
+        "run lra-bench bench with a model of adaptive depth on a task with slices, such as model=universal task=listops"
+    )
+    missing = "without depths of several slices"
+    y = "mean_depth"
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        names = ("slicing", "n", "mean_depth", "deviation", "score")
+        slices = record.adaptive_depth["slices"] if record.adaptive_depth else []
+        return [{"slice": each["label"]} | {name: each[name] for name in names} for each in of_several(record, slices)]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
+        points = slice_places(self.points(records))
+        means = {name: (name, "mean") for name in ("mean_depth", "deviation", "score")}
+        groups = points.groupby([*SLICED, *IDENTITY, "place", "slice"], dropna=False)
+        data = groups.agg(seeds=("seed", "nunique"), n=("n", "sum"), **means).reset_index()
+        return data.assign(low=data["mean_depth"] - data["deviation"], high=data["mean_depth"] + data["deviation"])
+
+    def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
+        limits(ax, *extent(rows, "mean_depth", "low", "high"))
+        ax.set_ylabel("mean number of layers")
+
+    def legend(self, rows: pd.DataFrame) -> list[Entry]:
+        return [bar("one standard deviation over the targets of the slice")]
+
+
+def of_several(record: Record, points: Sequence[Any]) -> list[Any]:
+    """Return the slices of a finished record, of slicings with more than one."""
+    counts = Counter(point["slicing"] for point in points)
+    return [point for point in points if counts[point["slicing"]] > 1 and record.status == "ok"]
 
 
 def slice_places(points: pd.DataFrame) -> pd.DataFrame:
     """Return points with the column ``place``: the place of ``slice`` among the slices of its slicing, from 0."""
-    orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(lambda found: in_order(found))
+    orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(in_order)
     places = {
         (*map(known, key), name): place
         for key, names in zip(orders.index, orders, strict=True)
@@ -74,60 +164,8 @@ def in_order(names: Iterable[str]) -> list[str]:
     return found
 
 
-def are_numbers(rows: pd.DataFrame) -> bool:
-    """Return whether the labels of all slices begin with a number, so that lines between them have a meaning."""
-    return bool(rows["slice"].str.match(r"\d").all())
-
-
-def _points(record: Record) -> list[SlicePoint]:
-    """Return the slices of a finished record, of slicings with more than one."""
-    if record.status != "ok":
-        return []
-    counts = Counter(point["slicing"] for point in record.slices)
-    return [point for point in record.slices if counts[point["slicing"]] > 1]
-
-
-def _rows(record: Record) -> Iterator[dict[str, Any]]:
-    run = Run(record)
-    for point in _points(record):
-        numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
-        place = {"metric": record.metric, "slicing": point["slicing"], "slice": point["label"]}
-        yield {**place, **numbers, "clears_floor": run.clears_floor_at(point)}
-
-
-def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-    return f"{panel_title(rows, sheet)} · by {_name(rows)}"
-
-
 def _name(rows: pd.DataFrame) -> str:
     return str(rows["slicing"].iloc[0]).replace("_", " ")
 
 
-def decorate(ax: Axes, rows: pd.DataFrame) -> None:
-    """Draw the floors of a panel, and set its axes."""
-    factor, name = units(rows["metric"].iloc[0])
-    floor = rows.dropna(subset=["floor"]).groupby("place")["floor"].mean()
-    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
-    label_slices(ax, rows.drop_duplicates("place").sort_values("place")["slice"].tolist())
-    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *(factor * end for end in score_extent(rows)))
-    ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
-    ax.set_ylabel(name)
-
-
-def label_slices(ax: Axes, names: Sequence[str]) -> None:
-    """Set the x axis with labels below as many slices as have room, in a smaller font if necessary."""
-    ax.set_xlim(-0.5, len(names) - 0.5)
-    room = ax.bbox.width / ax.figure.dpi / len(names)
-    wide = max(text_inches(name) for name in names) + GAP_INCHES
-    points = SMALL if wide <= room else TINY
-    step = math.ceil(wide * points / SMALL / room)
-    ax.set_xticks(range(0, len(names), step), names[::step], fontsize=points)
-
-
-KIND = Curves(
-    panel=[*PANEL, "slicing"], x="place", y="score", bars=True, aside=0.3, linear=True,
-    title=_title, decorate=decorate, columns=2,
-    joined=are_numbers,
-)  # fmt: skip
-draw = KIND.draw
+slices, minimal_pairs, depth_by_slice = _Slices(), _MinimalPairs(), _DepthBySlice()

@@ -18,10 +18,7 @@ from lra_bench.tables.naming import Names, current, explain_hidden, names_of, se
 from . import NothingToDrawError, draw, figure, figure_names
 from .style import check_output, width_inches
 
-ALL = "all"
-"""Name that stands for all figures."""
-
-Outcome = Sequence[Path] | Exception
+ALL = "all"  # name that stands for all figures
 
 
 def draw_stored(
@@ -38,23 +35,8 @@ def draw_stored(
 ) -> Generator[Path]:
     """Draw a figure, or with ``all`` every figure, from the records of a results folder and of the reference boards.
 
-    Args:
-        name: The name of the figure.
-        results: The results folder, by default that of ``results_root``.
-        reference: The folder of reference boards, by default that of ``reference_root``.
-        tasks: The tasks and groups of tasks to draw, in the order of panels and columns, by default all.
-        protocol: The protocol, by default all that are ranked, in their newest versions.
-        width: The width in columns of a paper, ``one`` or ``two``.
-        output: The folder of the files, by default ``figures`` in the results folder.
-        everything: Whether to draw also the records that ``current`` leaves out.
-        models: The names of the models to draw, in the order of rows and legends, by default all.
-        font: The font of all text, ``sans-serif`` or ``serif``.
-
-    Yields:
-        The paths of the files, after each figure.
-
-    Raises:
-        UserError: If an argument is wrong, there is no record to draw, or a figure could not be drawn.
+    Yields the paths of the files after each figure. The arguments are those of ``lra_bench.plot``. Raises ``UserError``
+    if an argument is wrong, there is no record to draw, or a figure could not be drawn.
     """
     if name != ALL:
         figure(name)
@@ -65,18 +47,13 @@ def draw_stored(
         none = f"--results {root}: contains no records to draw; run lra-bench bench first"
         raise UserError(explain_hidden(loaded, tasks, protocol) or none)
     folder = output or root / "figures"
-    options: dict[str, Any] = {
-        "width": width,
-        "models": names_of(models),
-        "tasks": task_order(records, tasks),
-        "font": font,
-    }
+    options = {"width": width, "models": names_of(models), "tasks": task_order(records, tasks), "font": font}
     if not (protocol or everything):
         records, hidden = current(records)
         if hidden:
             say(hidden)
     if name != ALL:
-        yield from draw(name, records, folder, **options)
+        yield from draw(name, records, folder, **options)  # type: ignore[arg-type]
         return
     failed = []
     for each, outcome in draw_all(records, folder, **options):
@@ -86,38 +63,23 @@ def draw_stored(
         else:
             yield from outcome
     if failed:
-        raise UserError(
-            f"plot: {', '.join(failed)} could not be drawn, see the messages above; all other figures were written"
-        )
+        names = ", ".join(failed)
+        raise UserError(f"plot: {names} could not be drawn, see the messages above; all other figures were written")
 
 
 def draw_all(
-    records: Sequence[Record],
-    folder: Path,
-    names: Iterable[str] | None = None,
-    **options: Any,
-) -> Generator[tuple[str, Outcome]]:
-    """Draw figures and yield the name of each with its paths, or with the exception that was raised.
+    records: Sequence[Record], folder: Path, names: Iterable[str] | None = None, **options: Any
+) -> Generator[tuple[str, Sequence[Path] | Exception]]:
+    """Draw figures, by default all, with the ``options`` of ``draw``; yield the name of each with its paths.
 
-    Figures without data are reported on stderr. Ctrl-C ends drawing even if a library catches ``KeyboardInterrupt``.
-
-    Args:
-        records: The records to draw.
-        folder: The output folder.
-        names: The names of the figures, by default all.
-        options: Further arguments of ``draw``.
-
-    Yields:
-        The name of a figure, and the paths of its files or the exception.
-
-    Raises:
-        UserError: If the folder cannot be written.
+    The exception that was raised is yielded instead of paths. Figures without data are reported on stderr. Ctrl-C ends
+    drawing even if a library catches ``KeyboardInterrupt``. Raises ``UserError`` if the folder cannot be written.
     """
     check_output(folder)
     names = list(names or figure_names())
     with deferred(act=interrupt) as interrupted, bar(len(names), "drawing", unit="figures") as advance:
         for name in names:
-            outcome: Outcome = ()
+            outcome: Sequence[Path] | Exception = ()
             try:
                 outcome = draw(name, records, folder, **options)
             except NothingToDrawError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.claims import Key, Place, place_name, rankings, tie_letters
@@ -14,22 +16,13 @@ from lra_bench.tables.runs import Run, missing_data, section_of
 
 from .palette import Look, family_order, looks
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
 IDENTITY = ["model", "family", "name", "variant", "modified", "hash", "hardware", "reference"]
+VARIANT = [*SHEET, *PANEL, *IDENTITY]
 SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill", "clears_floor")
 NAMED = 2  # with more modified keys than this, a label contains their number only
 MARK = " (reference)"
-CROWDED = 8
-"""Maximum number of variants drawn as distinguishable curves in one panel."""
-
-
-def excluded_unless(drawn: Callable[[Record], object], reason: str) -> Callable[[Sequence[Record]], list[str]]:
-    """Return a function of records: an empty text for each of which ``drawn`` is true, otherwise ``reason``."""
-    return lambda records: ["" if drawn(record) else reason for record in records]
 
 
 def identity(record: Record) -> dict[str, Any]:
@@ -59,8 +52,6 @@ def floor_of(record: Record) -> dict[str, Any]:
 
 def places(records: Sequence[Record]) -> pd.DataFrame:
     """Return the columns of ``identity``, one row per record."""
-    import pandas as pd
-
     return pd.DataFrame([identity(record) for record in records])
 
 
@@ -69,9 +60,6 @@ def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]
 
     ``rows`` has one sequence per record.
     """
-    import numpy as np
-    import pandas as pd
-
     of_record = np.repeat(np.arange(len(records)), [len(own) for own in rows])
     values = pd.DataFrame([row for own in rows for row in own])
     return pd.concat([places(records).iloc[of_record].reset_index(drop=True), values], axis=1)
@@ -82,17 +70,10 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
 
     ``train_length`` is the length of the scored examples, in tokens.
     """
-    import pandas as pd
-
     columns = of_runs(SCORES)
-    return pd.DataFrame(
-        [
-            identity(record)
-            | values(Run(record), columns)
-            | {"train_length": record.extrapolation["train_length"] if record.extrapolation else None}
-            for record in records
-        ]
-    )
+    lengths = [record.extrapolation["train_length"] if record.extrapolation else None for record in records]
+    found = [[values(Run(record), columns) | {"train_length": n}] for record, n in zip(records, lengths, strict=True)]
+    return placed(records, found)
 
 
 def with_claims(rows: pd.DataFrame, records: Sequence[Record], pairs: bool = True) -> pd.DataFrame:
@@ -192,14 +173,6 @@ def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return f"{first['task'].replace('_', ' ')}{version}{' (incomplete data)' if first['data_lacks'] else ''}"
 
 
-def heading(parts: Sequence[str]) -> str:
-    """Return the heading of a page from the parts of its name."""
-    protocol, section, *others = parts
-    remark = {"": "", "edge": ", searched rate at an end of the grid"}.get(section, f", {section}")
-    parts_of_heading = f"protocol {protocol}{remark}", *filter(None, others)
-    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in parts_of_heading)
-
-
 def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
     """Return the smallest and the largest known value in the columns, NaN if none is known."""
     values = rows[list(columns)].astype(float)
@@ -208,9 +181,14 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
 
 def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
     """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors, NaN without."""
-    low, high = extent(rows, "score", "low", "high", "floor")
-    seeds = [score for scores in rows["seed_scores"] for score in scores]
+    low, high = extent(rows, *(name for name in ("score", "low", "high", "floor") if name in rows))
+    seeds = [score for scores in rows.get("seed_scores", ()) for score in scores]
     return min([low, *seeds]), max([high, *seeds])
+
+
+def units_of(rows: pd.DataFrame) -> tuple[float, str]:
+    """Return ``units`` of the scores of a panel, bits per character without a column ``metric``."""
+    return units(rows["metric"].iloc[0] if "metric" in rows else "bits_per_character")
 
 
 def units(metric: str | None) -> tuple[float, str]:

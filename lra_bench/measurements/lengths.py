@@ -79,8 +79,13 @@ class Lengths(Measurement):
         ),
     )
     figures = tuple(
-        f"lra_bench.figures.{name}"
-        for name in ("extrapolation", "evaluation_knobs", "loss_by_position", "score_vs_length")
+        f"lra_bench.figures.{path}"
+        for path in (
+            "lengths:extrapolation",
+            "lengths:evaluation_knobs",
+            "losses:loss_by_position",
+            "lengths:score_vs_length",
+        )
     )
     logged = ("extrapolation", "evaluation_knobs", "loss_by_position")
     points = (

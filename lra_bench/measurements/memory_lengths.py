@@ -63,7 +63,7 @@ class MemoryLengths(Measurement):
     stage = "evaluating memory lengths"
     needs = ("model", "rows")
     Result = Memory
-    figures = ("lra_bench.figures.score_vs_memory",)
+    figures = ("lra_bench.figures.budgets:score_vs_memory",)
 
     @dataclass
     class Options:

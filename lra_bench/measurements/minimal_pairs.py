@@ -65,7 +65,7 @@ class MinimalPairs(Measurement):
             display=Display("pairs", "percent"),
         ),
     )
-    figures = ("lra_bench.figures.minimal_pairs",)
+    figures = ("lra_bench.figures.slices:minimal_pairs",)
 
     def measure(self, subject: Subject, context: Context) -> PairScores | None:
         """Evaluate the pairs; the result is None if the task has none."""

@@ -52,7 +52,7 @@ class Slices(Measurement):
     title = "Score by slice"
     needs = ("test",)
     Result = list[SlicePoint]
-    figures = ("lra_bench.figures.slices",)
+    figures = ("lra_bench.figures.slices:slices",)
     logged = ("slices",)
     points = (
         Points(

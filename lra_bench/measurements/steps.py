@@ -145,7 +145,7 @@ class StepBenchmark(Measurement):
             for mode, step in (("train", TRAINING), ("inference", FORWARD))
         ),
     )
-    figures = ("lra_bench.figures.speed_vs_length",)
+    figures = ("lra_bench.figures.speed_vs_length:speed_vs_length",)
     logged = ("speed_vs_length",)
     points = (
         Points(

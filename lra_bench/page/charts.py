@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from lra_bench.figures import extrapolation, speed_vs_length
+import pandas as pd
+
+from lra_bench.figures.contract import Figure
 from lra_bench.figures.legend import ended
+from lra_bench.figures.lengths import extrapolation
+from lra_bench.figures.speed_vs_length import SPOKEN, speed_vs_length
 from lra_bench.figures.variants import units
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
 from lra_bench.tables.claims import REFERENCE
 from lra_bench.tables.formatting import readable
-
-if TYPE_CHECKING:
-    import pandas as pd
+from lra_bench.tables.seeds import is_known
 
 CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 COMPARED = ["task", "version", "data_lacks", "protocol", "hardware"]
-POINTS = 80
-"""Maximum number of points of a learning curve on the page."""
+POINTS = 80  # most points of a learning curve on the page
 
 Key = tuple[str, ...]
-Rows = list[dict[str, Any]]
 Chart = dict[str, Any]
 
 
@@ -38,37 +38,41 @@ def learning(records: Sequence[Record]) -> Chart | None:
     for record in records:
         curve = tables.validation_curve(record) if record.metric else None
         if curve is not None and len(curve[0]):
-            factor, _ = units(record.metric)
+            factor, unit = units(record.metric)
             every = -(-len(curve[0]) // POINTS)
             steps, scores = (values[::-1][::every][::-1] for values in curve)  # always includes the last step
             points = zip(steps.tolist(), (factor * scores).tolist(), strict=True)
             series.append(_series(f"seed {record.key.seed}", "own", points))
-    if not series:
-        return None
-    metric = next(record.metric for record in records if record.metric)
-    return _chart("Learning curve", ("training step", "linear"), (f"validation {units(metric)[1]}", "linear"), series)
+    return (
+        _chart("Learning curve", ("training step", "linear"), (f"validation {unit}", "linear"), series)
+        if series
+        else None
+    )
 
 
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
-    scored = _usable(records, extrapolation.exclusions(records))
-    rows = _rows(extrapolation.averaged(scored)) if scored else []
-    plain = [row for row in rows if not row["knob"]]
-    references = _references(plain, "length_variant")
+    if not (scored := _drawn(records, extrapolation)):
+        return {}
+    data = extrapolation.averaged(scored)
+    references = _references(data[data["knob"] == ""], "length_variant")
     found = {}
-    for key, cell in _grouped(rows, CELL).items():
-        first = cell[0]
+    for key, cell in _grouped(data, CELL):
+        first = cell.iloc[0]
         factor, unit = units(first["metric"])
-        own = [row for row in cell if (row["length_variant"], row["knob"]) == (first["length_variant"], "")]
-        series = [
-            _series(readable(" · ".join(filter(None, curve))), "own" if curve_rows[0] in own else "variant",
-                    _points(curve_rows, "ratio", "score", factor))
-            for curve, curve_rows in _grouped(cell, ["length_variant", "knob"]).items()
-        ]  # fmt: skip
-        if floor := [(row["ratio"], factor * row["floor"]) for row in own if _is_known(row["floor"])]:
-            series.append(_series(f"{readable(str(own[0]['floor_name']))} floor", "floor", sorted(floor)))
-        reference = references.get(_key(first, [*COMPARED, "length_variant"]), [])
-        if reference and first["model"] != REFERENCE:
+        series = []
+        for curve, rows in _grouped(cell, ["length_variant", "knob"]):
+            style = "own" if curve == (first["length_variant"], "") else "variant"
+            series.append(
+                _series(readable(" · ".join(filter(None, curve))), style, _points(rows, "ratio", "score", factor))
+            )
+        own = cell[(cell["length_variant"] == first["length_variant"]) & (cell["knob"] == "")]
+        floors = own.dropna(subset=["floor"])
+        if len(floors):
+            points = sorted(zip(floors["ratio"], factor * floors["floor"], strict=True))
+            series.append(_series(f"{readable(str(own['floor_name'].iloc[0]))} floor", "floor", points))
+        reference = references.get(_key(first, [*COMPARED, "length_variant"]))
+        if reference is not None and first["model"] != REFERENCE:
             series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))
         axis = (f"relative length (1× = {first['train_length']:,} tokens)", "ratio")
         found[key] = [_chart("Score over length", axis, (unit, "linear"), series)]
@@ -77,91 +81,79 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 
 def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the charts of time and peak memory over length of each cell, with the transformer on the same hardware."""
-    timed = _usable(records, speed_vs_length.exclusions(records))
-    rows = _rows(speed_vs_length.table(timed)) if timed else []
-    references = _references([row for row in rows if row["mode"] == "train"], "batch", "quantity")
+    if not (timed := _drawn(records, speed_vs_length)):
+        return {}
+    data = speed_vs_length.table(timed)
+    references = _references(data[data["mode"] == "train"], "batch", "quantity")
     found: dict[Key, list[Chart]] = {}
-    for key, cell in _grouped(rows, CELL).items():
+    for key, cell in _grouped(data, CELL):
         charts = found.setdefault(key, [])
-        for members in _grouped(cell, ["batch", "quantity"]).values():
-            if any(_is_known(row["value"]) for row in members):
-                charts.append(_cost(members, references.get(_key(members[0], [*COMPARED, "batch", "quantity"]), [])))
+        for _, rows in _grouped(cell, ["batch", "quantity"]):
+            if rows["value"].notna().any():
+                charts.append(_cost(rows, references.get(_key(rows.iloc[0], [*COMPARED, "batch", "quantity"]))))
     return found
 
 
-def _cost(rows: Rows, reference: Rows) -> Chart:
+def _cost(rows: pd.DataFrame, reference: pd.DataFrame | None) -> Chart:
     """Return the chart of one quantity at one batch size."""
-    drawn = [row for row in rows if _is_known(row["value"])]
-    first = drawn[0]
+    drawn = rows.dropna(subset=["value"])
+    first = drawn.iloc[0]
     is_time = first["quantity"] == "time"
     factor = 1e3 if is_time else 1e-6
     series = [
-        _series(speed_vs_length.SPOKEN[mode], style, _points(own, "length", "value", factor))
+        _series(SPOKEN[mode], style, _points(own, "length", "value", factor))
         for mode, style in (("train", "own"), ("inference", "variant"))
-        if (own := [row for row in drawn if row["mode"] == mode])
+        if len(own := drawn[drawn["mode"] == mode])
     ]
-    known = [row for row in reference if _is_known(row["value"])]
-    if known and first["model"] != REFERENCE:
+    known = None if reference is None else reference.dropna(subset=["value"])
+    if known is not None and len(known) and first["model"] != REFERENCE:
         label = f"{REFERENCE}, training, in a run of its own"
         series.append(_series(label, "reference", _points(known, "length", "value", factor)))
-    ends: dict[str, dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: row["length"]):
-        if row["status"] != "ok":
-            ends.setdefault(row["mode"], row)
+    failed = rows[rows["status"] != "ok"].sort_values("length", kind="stable").drop_duplicates("mode")
     notes = [
-        f"{speed_vs_length.SPOKEN[mode]} failed at {end['length']:,} tokens: {ended(end['status'])}"
-        for mode, end in ends.items()
+        f"{SPOKEN[mode]} failed at {length:,} tokens: {ended(status)}"
+        for mode, length, status in zip(failed["mode"], failed["length"], failed["status"], strict=True)
     ]
     axis = (f"length (tokens), batch size {first['batch'].removeprefix('batch')}", "log")
     unit = "milliseconds" if is_time else f"{first['counter']}, MB"
     return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))
 
 
-def _usable(records: Sequence[Record], exclusions: Sequence[str]) -> list[Record]:
-    return [record for record, reason in zip(records, exclusions, strict=True) if not reason]
+def _drawn(records: Sequence[Record], figure: Figure) -> list[Record]:
+    """Return the records that a figure draws."""
+    return [record for record, reason in zip(records, figure.exclusions(records), strict=True) if not reason]
 
 
-def _rows(data: pd.DataFrame) -> Rows:
-    return [{str(name): value for name, value in row.items()} for row in data.to_dict("records")]
-
-
-def _key(row: Mapping[str, Any], names: Iterable[str]) -> Key:
+def _key(row: pd.Series, names: Iterable[str]) -> Key:
     return tuple(str(row[name]) for name in names)
 
 
-def _grouped(rows: Rows, names: Sequence[str]) -> dict[Key, Rows]:
-    """Group rows by the values of columns; groups and rows keep their order."""
-    groups: dict[Key, Rows] = {}
-    for row in rows:
-        groups.setdefault(_key(row, names), []).append(row)
-    return groups
+def _grouped(rows: pd.DataFrame, names: Sequence[str]) -> list[tuple[Key, pd.DataFrame]]:
+    """Return the rows by the values of columns, as text; groups and rows keep their order."""
+    groups = rows.groupby(list(names), sort=False, dropna=False, observed=True)
+    return [(tuple(map(str, key)), group) for key, group in groups]
 
 
-def _references(rows: Rows, *further: str) -> dict[Key, Rows]:
+def _references(rows: pd.DataFrame, *further: str) -> dict[Key, pd.DataFrame]:
     """Return the rows of the transformer under the unmodified protocol, grouped by the columns that must match."""
-    plain = [row for row in rows if row["variant"] == REFERENCE and row["section"] == "ranked"]
-    groups = _grouped(plain, [*COMPARED, *further]).items()
-    return {key: [row for row in found if row["hash"] == found[0]["hash"]] for key, found in groups}
+    plain = rows[(rows["variant"] == REFERENCE) & (rows["section"] == "ranked")]
+    groups = _grouped(plain, [*COMPARED, *further])
+    return {key: group[group["hash"] == group["hash"].iloc[0]] for key, group in groups}
 
 
-def _points(rows: Rows, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
+def _points(rows: pd.DataFrame, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
     """Return the points with their intervals, sorted by x."""
-    ordered = sorted(rows, key=lambda row: row[x])
-    return [(row[x], *(factor * row[name] for name in (y, "low", "high"))) for row in ordered]
+    ordered = rows.sort_values(x, kind="stable")
+    return list(zip(ordered[x], *(factor * ordered[name] for name in (y, "low", "high")), strict=True))
 
 
 def _series(name: str, style: str, points: Iterable[Sequence[Any]]) -> dict[str, Any]:
     return {"name": name, "style": style, "points": [[_short(value) for value in point] for point in points]}
 
 
-def _is_known(value: Any) -> bool:
-    """Return whether a value is neither None nor NaN."""
-    return value is not None and value == value
-
-
 def _short(value: Any) -> float | int | None:
     """Round to five significant digits, more than a chart can show; None if the value is unknown."""
-    if not _is_known(value):
+    if not is_known(value):
         return None
     short = float(f"{value:.5g}")
     return int(short) if short == int(short) else short

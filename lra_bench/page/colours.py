@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lra_bench.figures.palette import look
+from lra_bench.figures.palette import WHITE, contrast, look, mixed
 
 DARK_GROUND = "#15181c"
-READABLE = 4.5
-"""Minimum contrast ratio of text in WCAG 2.2."""
+READABLE = 4.5  # minimum contrast ratio of text in WCAG 2.2
 
 
 def model_classes(families: Mapping[str, str]) -> dict[str, str]:
@@ -27,25 +26,6 @@ def lightened(colour: str, ground: str = DARK_GROUND) -> str:
 
     The required contrast increases with the contrast of ``colour`` on white, so that darker colours become lighter.
     """
-    wanted = max(READABLE, (READABLE + contrast(colour, "#FFFFFF")) / 2)
-    for share in range(0, 101, 5):
-        mixed = "#" + "".join(f"{round(each + share / 100 * (255 - each)):02X}" for each in _channels(colour))
-        if contrast(mixed, ground) >= wanted:
-            return mixed
-    return "#FFFFFF"
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of two colours, 1 to 21, as defined in WCAG 2.2."""
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    shares = (each / 255 for each in _channels(colour))
-    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def _channels(colour: str) -> list[int]:
-    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
+    wanted = max(READABLE, (READABLE + contrast(colour, WHITE)) / 2)
+    lighter = (mixed(colour, 255, share / 100) for share in range(0, 101, 5))
+    return next((each for each in lighter if contrast(each, ground) >= wanted), WHITE)

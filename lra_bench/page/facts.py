@@ -1,27 +1,66 @@
-"""Facts in the details of a row: pairs of name and text, combined over seeds."""
+"""Details of table rows, as data that the script of the page (``details.js``) renders when a row is opened."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from lra_bench.config.measurements import measurements
+from lra_bench.grid.cost import format_duration
 from lra_bench.measurement import merged
 from lra_bench.measurements.restriction import Restricted
+from lra_bench.progress import bar
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.tables.bibliography import Paper
 from lra_bench.tables.formatting import readable, score
 from lra_bench.tables.runs import missing_data, repeated_data
 
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The YAML dumper. The C implementation, if PyYAML includes it, is ten times as fast."""
+from . import charts
+from .rows import Json
+
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # that in C, if PyYAML includes it, is ten times as fast
 
 Facts = list[tuple[str, str]]
+
+
+def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str], str]) -> list[Json]:
+    """Return the details of all cells as data for the page, one mapping per row of ``board``, in its order.
+
+    ``board`` is the long layout made from ``records``: one row per cell, which combines its seeds. ``look`` returns the
+    CSS class of a model's colour. ``place`` in the result is a line of text that distinguishes the cell from others of
+    the same task and variant. A progress bar is shown because reading the learning curves takes time.
+    """
+    members: dict[charts.Key, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.key):
+        members.setdefault(charts.key_of(record), []).append(record)
+    of_length, of_cost = charts.over_length(records), charts.costs(records)
+    found = []
+    with bar(len(board), "reading learning curves", unit="cells") as advance:
+        for row in board.to_dict("records"):
+            # The row has the same values as the records from which it was made, so this key equals their ``key_of``.
+            key = tuple(str(row[name]) for name in charts.CELL)
+            own, curve = members[key], charts.learning(members[key])
+            cell = {
+                "task": row["task"] + (f" · data: {row['data_lacks']}" if row["data_lacks"] else ""),
+                "name": row["variant"],
+                "place": f"{row['protocol']} · {row['hardware']} · #{row['hash']}",
+                "look": look(row["model"]),
+                "command": command(own),
+                "seeds": list(seeds(own)),
+                "facts": [(title, facts) for title, facts in groups(own) if facts],
+                "bibtex": bibtex(own[-1]),
+                "config": config(own[0]),
+                "charts": [*([curve] if curve else []), *of_length.get(key, []), *of_cost.get(key, [])],
+            }
+            found.append(cell)
+            advance(1)
+    return found
 
 
 def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
@@ -37,10 +76,8 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     yield "Machine", merged([record.environment["hardware"] for record in records])
     yield "Software", merged([record.environment["software"] for record in records])
     restrictions = (dict(Restricted.facts(each.restriction)) if each.restriction else {} for each in records)
-    yield (
-        "System",
-        merged([{**(each.capability or {}), **own} for each, own in zip(records, restrictions, strict=True)]),
-    )
+    systems = [{**(each.capability or {}), **own} for each, own in zip(records, restrictions, strict=True)]
+    yield "System", merged(systems)
 
 
 def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
@@ -54,7 +91,7 @@ def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
             "reason": record.reason or ("" if record.status == "ok" else STATUSES[record.status]),
             "score": score(record.score(), record.metric),
             "interval": f"[{', '.join(ends)}]" if all(ends) else "",
-            "wall": "" if record.wall_seconds is None else duration(record.wall_seconds),
+            "wall": "" if record.wall_seconds is None else format_duration(record.wall_seconds),
             "attempt": record.attempt,
             "finished": record.finished_at[:16].replace("T", " "),
         }
@@ -91,15 +128,6 @@ def config(record: Record) -> str:
     return "".join(as_yaml(json.dumps({name: part})) for name, part in record.config.items() if name != "seed")
 
 
-def duration(seconds: float) -> str:
-    """Format seconds as hours, minutes and seconds: ``5 min 2 s``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
 def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     done = next((record for record in records if record.score() is not None), records[-1])
     strongest, _ = done.best_floor() or (None, None)
@@ -111,24 +139,17 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""
-            yield (
-                f"half of skill kept up to ({readable(summary['variant'])})",
-                f"{bound}{summary['effective_ratio']:g}×",
-            )
+            name = f"half of skill kept up to ({readable(summary['variant'])})"
+            yield name, f"{bound}{summary['effective_ratio']:g}×"
     if done.protocol_modified:
         yield "modified", ", ".join(done.protocol_modified)
 
 
 def _data(record: Record) -> Facts:
-    if record.data is None:
+    if (data := record.data) is None:
         return []
-    data = record.data
-    rows = ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())
-    facts = [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]
-    return [
-        ("task", data["task"]),
-        *facts,
-        ("rows", rows),
-        *([("missing", missing_data(record))] if missing_data(record) else []),
-        *([("repeated", repeated_data(record))] if repeated_data(record) else []),
-    ]
+    facts = [("task", data["task"])]
+    facts += [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]
+    facts.append(("rows", ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())))
+    found = {"missing": missing_data(record), "repeated": repeated_data(record)}
+    return [*facts, *((name, text) for name, text in found.items() if text)]

@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
@@ -20,27 +22,20 @@ from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.summary import default_protocol
 
 from . import colours
-from .details import details
+from .facts import details
 from .published import published_tables
 from .rows import Places
 from .tables import protocols
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FILE = "leaderboard.html"
-SCRIPTS = (
-    "dom.js", "state.js", "chart.js", "costs.js", "answer.js", "scatter.js", "details.js", "table.js", "compare.js",
-    "page.js",
-)  # fmt: skip
-"""Scripts in their order; each uses names of earlier ones."""
+SCRIPTS = [  # each uses names of earlier ones
+    f"{name}.js"
+    for name in ["dom", "state", "chart", "costs", "answer", "scatter", "details", "table", "compare", "page"]
+]
 
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
-    """Return the page as HTML from the records and the data of every layout made from them.
-
-    ``if_empty`` is the sentence shown if there are no records, without a full stop.
-    """
+    """Return the page as HTML from the records and every layout of them; it shows ``if_empty`` if there are none."""
     import jinja2
 
     families = {record.key.model: "other" for record in records}

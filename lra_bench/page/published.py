@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from lra_bench.measurement import Column, Display
 from lra_bench.tables.cell import Cell, word
@@ -13,11 +14,9 @@ from lra_bench.tables.published_table import published_sections
 
 from .rows import Json, described, digest, encoded, table
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-WORDS = ("printed average", "flags", "quotes")
+WORDS = ("variant", "printed average", "flags", "quotes")
 HELP = {
+    "variant": "name of the model in the source",
     "avg5": "mean accuracy over the five tasks without Path-X, computed from the row",
     "avg6_fail50": "mean accuracy over the six tasks including Path-X, which counts as 50 % if it failed",
     "printed average": "average as printed in the source",
@@ -32,32 +31,22 @@ def published_tables(frame: pd.DataFrame) -> list[Json]:
 
 
 def _table(place: int, section: Section) -> Json:
-    names = [str(name) for name in section.table.columns if name != "model"]
-    first = Column(
-        name="variant", help="name of the model in the source", display=Display("model", kind="text", first="ascending")
-    )
-    columns = [described(Shown(column, Context())) for column in (first, *map(_column, names))]
-    rows = [
-        {
-            "id": digest((section.title, row["model"])),
-            "kind": "published",
-            "name": row["model"],
-            "cells": {
-                "variant": encoded(word(row["model"])),
-                **{name: encoded(cell) for name in names if (cell := _cell(name, row[name]))},
-            },
-        }
-        for row in section.table.to_dict("records")
-    ]
+    shown = section.table.rename(columns={"model": "variant"})
+    names = ["variant", *(str(name) for name in shown if name != "variant")]
+    columns = [described(Shown(_column(name), Context())) for name in names]
+    rows = []
+    for row in shown.to_dict("records"):
+        cells = {name: encoded(cell) for name in names if (cell := _cell(name, row[name]))}
+        own = {"id": digest((section.title, row["variant"])), "kind": "published", "name": row["variant"]}
+        rows.append({**own, "cells": cells})
     return table(f"published-{place}", section.title, columns, [("published", "", rows)], section.remark)
 
 
 def _column(name: str) -> Column:
+    help, heading = HELP.get(name, f"score on {name}, as printed"), {"variant": "model"}.get(name, name)
     if name in WORDS:
-        return Column(name=name, help=HELP.get(name, name), display=Display(name, kind="text", first="ascending"))
-    return Column(
-        name=name, help=HELP.get(name, f"score on {name}, as printed"), display=Display(name.replace("_", " "))
-    )
+        return Column(name=name, help=help, display=Display(heading, kind="text", first="ascending"))
+    return Column(name=name, help=help, display=Display(heading.replace("_", " ")))
 
 
 def _cell(name: str, shown: str) -> Cell:

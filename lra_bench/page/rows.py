@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.cell import Cell
 from lra_bench.tables.column import Row, Shown
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Json = dict[str, Any]
 
-OF_VARIANT = ["protocol", "section", "variant", "modified", "hardware"]
+variant_of = operator.itemgetter("protocol", "section", "variant", "modified", "hardware")
+"""Return the values that identify a variant on one machine from a row."""
 
 
 def table(
     name: str, title: str, columns: Sequence[Json], bodies: Sequence[tuple[str, str, list[Json]]], *remarks: str
 ) -> Json:
-    """Return a table, without columns that are empty in all rows and bodies that have no rows.
+    """Return a table with an id ``name``, without columns that are empty in all rows and bodies that have no rows.
 
-    Args:
-        name: The id of the table.
-        title: Its title.
-        columns: The columns, as returned by ``described``.
-        bodies: Kind, heading and rows of each group of rows that are sorted together. The cells of a row are a mapping
-            ``cells`` by the key of the column.
-        remarks: Sentences shown below the table.
-
-    Returns:
-        The table.
+    ``columns`` are those of ``described``. ``bodies`` are the kind, the heading and the rows of each group of rows that
+    are sorted together; a row has a mapping ``cells`` by the key of the column. ``remarks`` are sentences below.
     """
     filled = {key for _, _, rows in bodies for row in rows for key in row["cells"]}
     return {
@@ -48,14 +41,8 @@ def table(
 
 def described(column: Shown) -> Json:
     """Return what the script needs of a column."""
-    return {
-        "key": column.key,
-        "heading": column.page_heading,
-        "help": column.help,
-        "kind": column.display.kind,
-        "first": column.first,
-        "machine": column.display.machine,
-    }
+    own = {name: getattr(column, name) for name in ("key", "help", "first")}
+    return {**own, "heading": column.page_heading, "kind": column.display.kind, "machine": column.display.machine}
 
 
 def cells(row: Row, columns: Iterable[Shown]) -> dict[str, Json]:
@@ -90,12 +77,12 @@ class Places:
         }
         self._of_variant: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
         for place, row in enumerate(board.to_dict("records")):
-            self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
+            self._of_variant.setdefault(variant_of(row), []).append((row["task"], place))
 
     def of_variant(self, row: Row, labels: Sequence[str]) -> Sequence[int]:
         """Return the positions of all tasks of a variant on one machine, in the order of the labels of the tasks."""
         order = [label.split(" ")[0] for label in labels]
-        own = self._of_variant[_variant(row)]
+        own = self._of_variant[variant_of(row)]
         return [place for _, place in sorted((order.index(task), place) for task, place in own)]
 
     def look(self, model: str | None) -> str:
@@ -115,10 +102,6 @@ class Places:
             "hardware": row["hardware"],
             "own": not row["reference"],
         }
-
-
-def _variant(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in OF_VARIANT)
 
 
 def digest(parts: Iterable[Any]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
@@ -27,10 +29,7 @@ from lra_bench.tables.sections import (
 )
 
 from . import costs
-from .rows import Json, Places, cells, described, digest, encoded, table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .rows import Json, Places, cells, described, digest, encoded, table, variant_of
 
 BODIES: Mapping[Any, str] = {
     "ranked": "",
@@ -60,19 +59,15 @@ def protocols(
         groups = {label: by_label[label] for label in task_columns(overview) if label in by_label}
         titles = _titles([*groups])
         floors = rows_of(rows[rows["kind"] == "floor"])
-        found.append(
-            {
-                "id": str(name),
-                "earlier": name in earlier,
-                "runs": sum(record.key.protocol == name for record in records),
-                "machines": sorted(set(own["hardware"])),
-                "systems": _systems(rows_of(rows[rows["kind"] == "measured"]), groups, titles, places),
-                "tasks": [
-                    _task(groups[label], label, floors, tests, places) | {"title": titles[label], "label": label}
-                    for label in groups
-                ],
-            }
-        )
+        tasks = [
+            _task(groups[label], label, floors, tests, places) | {"title": titles[label], "label": label}
+            for label in groups
+        ]
+        systems = _systems(rows_of(rows[rows["kind"] == "measured"]), groups, titles, places)
+        runs = sum(record.key.protocol == name for record in records)
+        machines = sorted(set(own["hardware"]))
+        is_earlier = {"id": str(name), "earlier": name in earlier}
+        found.append({**is_earlier, "runs": runs, "machines": machines, "systems": systems, "tasks": tasks})
     return sorted(found, key=lambda each: (each["id"] != default, each["earlier"], each["id"]))
 
 
@@ -97,16 +92,10 @@ def _systems(
     }
     found = []
     for row in rows:
-        parts = [row[name] for name in ("protocol", "section", "variant", "modified", "hardware")]
         details = places.of_variant(row, [*groups])
-        found.append(
-            {
-                **places.identity(row, parts),
-                "kind": "measured",
-                "details": details,
-                "cells": {**cells(row, columns), **dict(skills[place] for place in details)},
-            }
-        )
+        own = {**cells(row, columns), **dict(skills[place] for place in details)}
+        identity = places.identity(row, variant_of(row))
+        found.append({**identity, "kind": "measured", "details": details, "cells": own})
     first, *others = map(described, columns)
     tasks = [first | {"key": label, "heading": titles[label], "help": label, **SKILL} for label in groups]
     return table(f"{rows[0]['protocol']}-all" if rows else "", "", [first, *tasks, *others], [("ranked", "", found)])
@@ -127,38 +116,26 @@ def _skill(row: Row) -> Json:
 def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, places: Places) -> Json:
     """Return the table of one task, with what the answers and the comparison of two rows need.
 
-    Args:
-        frame: The rows of one task, task version and data in the layout ``long``. The index contains the positions of
-            their details.
-        label: The label of the task in the layout ``wide``.
-        floors: The floors of the layout ``wide``.
-        tests: The comparisons of all rankings.
-        places: The details, names and colours of rows.
-
-    Returns:
-        The table, with ``metric``, ``floor`` and ``missing`` (what the data lacks, and whether nothing was learned).
+    ``frame`` contains the rows of one task, task version and data in the layout ``long``, with the positions of their
+    details as index; ``label`` and ``floors`` are those of the layout ``wide``, ``tests`` the comparisons of rankings.
+    ``missing`` in the result is what the data lacks, and whether nothing was learned.
     """
     rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
     context, parts = long_context(rows)
     names = [name for name in registry.view(registry.LONG_PAGE) if name not in costs.INSTEAD_OF]
     picked = registry.pick((*registry.long(), *registry.PAGE_ONLY), names)
     columns = list(shown([*picked[:3], *costs.columns(rows), *picked[3:]], context, parts))
-    bodies = []
+    bodies: list[tuple[str, str, list[Json]]] = []
     for kind, heading in BODIES.items():
-        if kind == "floor":
-            bodies.append((kind, heading, list(_floors(floors, label, context.metric))))
-            continue
         members = [row for row in rows if row["section"] == kind]
-        bodies.append((kind, heading, [_run(row, members, columns, tests, places) for row in members]))
-    first = rows[0]
-    known = next((row for row in rows if row["floor"] is not None), None)
+        runs = [_run(row, members, columns, tests, places) for row in members]
+        bodies.append((kind, heading, [*_floors(floors, label, context.metric)] if kind == "floor" else runs))
     ranked = [row for row in rows if row["section"] == "ranked"]
-    return table(
-        f"{first['protocol']}-{label}", label, [*map(described, columns)], bodies, comparison_remark(ranked)
-    ) | {
+    name = f"{rows[0]['protocol']}-{label}"
+    return table(name, label, [*map(described, columns)], bodies, comparison_remark(ranked)) | {
         "metric": context.metric,
-        "missing": [*filter(None, (first["data_lacks"], repeats_remark(rows), floor_remark(ranked)))],
-        "floor": known and _named_floor(known),
+        "missing": [*filter(None, (rows[0]["data_lacks"], repeats_remark(rows), floor_remark(ranked)))],
+        "floor": next((_floor(row) for row in rows if row["floor"] is not None), None),
     }
 
 
@@ -210,10 +187,9 @@ def _tested(ranking: Ranking) -> Iterator[tuple[tuple[Key, Key], int]]:
         yield (b, a), -better * differs
 
 
-def _named_floor(row: Row) -> Json:
-    return {
-        "value": row["floor"], "text": score(row["floor"], row["metric"]), "name": readable(row["floor_name"] or "")
-    }  # fmt: skip
+def _floor(row: Row) -> Json:
+    name = readable(row["floor_name"] or "")
+    return {"value": row["floor"], "text": score(row["floor"], row["metric"]), "name": name}
 
 
 def _floors(floors: Sequence[Row], label: str, metric: str | None) -> Iterator[Json]:
@@ -221,7 +197,5 @@ def _floors(floors: Sequence[Row], label: str, metric: str | None) -> Iterator[J
     for row in floors:
         cell = scored(row.get(f"score_{label}"), None, None, metric)
         if cell:
-            parts = [row["protocol"], label, "floor", row["variant"]]
-            yield {
-                "id": digest(parts), "kind": "floor", "name": row["variant"], "cells": {"score": encoded(cell)}
-            }  # fmt: skip
+            own = {"id": digest((row["protocol"], label, "floor", row["variant"])), "name": row["variant"]}
+            yield {**own, "kind": "floor", "cells": {"score": encoded(cell)}}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lra_bench.config.task_groups import TaskGroup, task_group
-from lra_bench.figures import NothingToDrawError, abilities, draw, style, task_table
+from lra_bench.figures import NothingToDrawError, draw, heat_maps, style, task_table
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
 from tests.figures.test_figures import check_layout, one, sheets, written
@@ -23,7 +23,7 @@ MANY = ("copy", "needle", "recall", "parity", "s3", "a5", "s5", "selective_copy"
 def with_parity(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a group with tasks whose skill is measured at four times the training length."""
     group = TaskGroup(MANY, dict.fromkeys(("parity", "s3", "a5", "s5"), 4.0))
-    monkeypatch.setattr(abilities, "task_group", lambda name: group)
+    monkeypatch.setattr(heat_maps, "task_group", lambda name: group)
 
 
 def cell(model: str, task: str, accuracy: float, seed: int = 0, **more) -> Record:
@@ -118,7 +118,7 @@ def test_records_without_the_data_are_excluded(with_parity: None, tmp_path: Path
         *("without a point at 4× the training length", "without a score"),
         *("of tasks outside of the group abilities", "without a floor"),
     ]
-    assert list(abilities.exclusions(without)) == reasons
+    assert list(heat_maps.abilities.exclusions(without)) == reasons
     paths = draw(NAME, [*without, cell("local", "needle", 0.9)], tmp_path)
     assert [path.name for path in paths] == [f"abilities-quick.{end}" for end in ("pdf", "png", "csv", "txt", "tex")]
     assert capsys.readouterr().err.startswith("abilities: 4 of 5 records excluded (1 ")

@@ -64,6 +64,13 @@ def test_the_floor_is_that_of_the_validation_split_if_it_is_recorded(
     assert where in texts
 
 
+def test_curves_without_a_known_floor_have_no_shaded_region(tmp_path: Path) -> None:
+    record = saved(tmp_path, "local", 0.5, floor=None)
+    record.floors = {}
+    ax, texts = axes([record])
+    assert not ax.patches and not any(line.get_gid() == "floor" for line in ax.lines) and "floor" not in texts
+
+
 @pytest.mark.parametrize(("bits", "floor"), [(False, 0.3), (True, 3.4)])
 def test_scores_that_are_not_better_than_the_floor_are_shaded(tmp_path: Path, bits: bool, floor: float) -> None:
     ax, texts = axes([saved(tmp_path, "local", 2.5 if bits else 0.5, floor=floor, bits=bits)])

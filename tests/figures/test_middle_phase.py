@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.figures import NothingToDrawError, draw, middle_phase
+from lra_bench.figures import NothingToDrawError, draw
+from lra_bench.figures.lengths import middle_phase
 from lra_bench.figures.style import PAGE_INCHES
 from lra_bench.records.schema import Record
 from tests.figures.test_figures import check_layout, one, written

@@ -16,10 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from lra_bench.config.listing import options
-from lra_bench.figures import heat_map, palette, ranks, style
+from lra_bench.figures import palette, style
 from lra_bench.figures.curves import FAINT
+from lra_bench.figures.heat_maps import heat_map
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
+from lra_bench.figures.ranks import ranks
 from lra_bench.tables.claims import key_of, rankings, tie_letters
 from lra_bench.tables.seeds import over_seeds
 from lra_bench.tables.table import leaderboard

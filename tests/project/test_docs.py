@@ -175,7 +175,7 @@ def test_the_figure_of_the_guide_draws_the_values_of_records(tmp_path: Path, mon
     spec = importlib.util.spec_from_file_location(f"lra_bench.figures.{name}", tmp_path / file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setitem(figures.FIGURES, name, module)
+    monkeypatch.setitem(figures.FIGURES, name, getattr(module, name))
     without = make_record("local", hash="00000001", parameters=None)
     written = figures.draw(name, [*(make_record(model) for model in MODELS), without], tmp_path / "drawn")
     assert [path.name for path in written] == [f"{name}-quick.{end}" for end in ("pdf", "png", "csv", "txt", "tex")]

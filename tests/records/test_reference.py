@@ -13,8 +13,8 @@ import pytest
 
 from lra_bench import load_records
 from lra_bench.contracts import UserError
-from lra_bench.figures import extrapolation
 from lra_bench.figures.curves import best
+from lra_bench.figures.lengths import extrapolation
 from lra_bench.figures.variants import labels, places
 from lra_bench.grid.plan import plan
 from lra_bench.page.page import page
@@ -256,4 +256,4 @@ def test_curves_of_the_user_come_before_those_of_boards(tmp_path):
         store.write(make_record(f"r{number}", accuracy=0.9), tmp_path / "board")
     rows = extrapolation.table([*own, *reference.load_reference(tmp_path)])
     rows = rows.assign(label=labels(rows))
-    assert set(best(rows, extrapolation.KIND)) == {f"M{number}" for number in range(8)}
+    assert set(best(rows, extrapolation)) == {f"M{number}" for number in range(8)}

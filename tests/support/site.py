@@ -105,7 +105,7 @@ def generated() -> Iterator[tuple[str, str]]:
     yield "reference/commands.md", "\n".join(["# Commands\n", *_commands()])
     yield "reference/options.md", "\n".join(["# Options\n", OPTIONS, *_options(option_list())])
     yield "reference/columns.md", "\n".join(["# Columns\n", *_columns(column_list())])
-    captions = (f"## `{name}`\n\n{module.__doc__}\n" for name, module in sorted(all_figures().items()))
+    captions = (f"## `{name}`\n\n{figure.caption}\n" for name, figure in sorted(all_figures().items()))
     yield "reference/figures.md", "\n".join(["# Figures\n", *captions])
 
 

@@ -1,0 +1,267 @@
+"""Figures of scores over lengths: of the same weights, with knobs, and of separate trainings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from lra_bench.measurements.lengths import ratio_name
+from lra_bench.records.curves import curves
+from lra_bench.records.points import ExtrapolationPoint
+from lra_bench.records.schema import Record
+from lra_bench.tables.runs import Run
+from lra_bench.tables.seeds import over_seeds
+
+from .curves import Curves, score_axis
+from .legend import DOT, ended
+from .palette import GREY
+from .style import SMALL, log_ticks
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, panel_title
+
+LENGTHENED = (*PANEL, "train_length", "length_variant")
+POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
+NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name", "status")
+COLUMNS = [
+    *POINT, "seeds", "score", "low", "high", "interval", "seed_scores", "learned", "floor", "floor_name", "metric",
+    "status",
+]  # fmt: skip
+LENGTH_OPTIONS = ("length", "max_length", "window", "context")  # task options that set the training length
+TOKENS_PER_STEP = {"key_to_door": 3, "key_to_door_memory": 3, "delayed_recall": 1}
+"""Tokens of a step in the tasks of the figure ``middle_phase``."""
+TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
+"""Look of the line at the training length, as keyword arguments of matplotlib."""
+
+
+def times(ratio: float) -> str:
+    """Return the text of a ratio of lengths, such as ``2×``."""
+    return ratio_name(ratio).replace("x", "×")
+
+
+def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
+    """Return the length variant, the knob and the point of every scored point, once for each curve it belongs to."""
+    return (found for found in _points(record) if found[2]["score"] is not None)
+
+
+def _points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
+    if record.status == "ok" and record.extrapolation is not None:
+        for (variant, knob), members in curves(record.extrapolation["points"]).items():
+            yield from ((variant, knob, point) for point in members)
+
+
+class OverLength(Curves):
+    """Scores over a length on a logarithmic axis with a label ``label``."""
+
+    aside = 0.06
+    label = ""
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        """Return the scores at all lengths, once for each curve they belong to."""
+        run, section = Run(record), record.extrapolation
+        constant = {"metric": record.metric, "train_length": section and section["train_length"]}
+        return [
+            {**constant, "length_variant": variant, "knob": knob, "clears_floor": run.clears_floor_at(point)}
+            | {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
+            for variant, knob, point in _points(record)
+        ]
+
+    def averaged(self, records: Sequence[Record], scored: bool = True) -> pd.DataFrame:
+        """Return one row per variant, knob and length, averaged over seeds, only of those with a score if ``scored``.
+
+        Otherwise ``status`` is ok if any seed has a score.
+        """
+        data = over_seeds(self.points(records), POINT, {"status": "first"})[COLUMNS]
+        return data[data["status"] == "ok"].drop(columns="status") if scored else data
+
+    def as_trained(self, records: Sequence[Record], scored: bool = True) -> pd.DataFrame:
+        """Return the rows of ``averaged`` without knobs."""
+        data = self.averaged(records, scored)
+        return data[data["knob"] == ""].drop(columns="knob")
+
+    def has_data(self, record: Record) -> object:
+        """Return whether there is a score without a knob."""
+        return any(not knob for _, knob, _ in scored_points(record))
+
+    def tick(self, length: float) -> str:
+        """Return the label of a length."""
+        return f"{length:,}"
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        """Draw the floor at each length, and set the axes."""
+        places = sorted(rows[self.x].unique())
+        log_ticks(ax, places, map(self.tick, places), base=2)
+        ax.set_xlim(min(places) / 1.3, max(places) * 1.3)
+        ax.set_xlabel(self.label, fontsize=SMALL)
+        score_axis(ax, rows, self.x)
+
+
+class _Extrapolation(OverLength):
+    """Score over length relative to the training length, with the floor (baseline without a model) at each length.
+
+    Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
+    small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
+    floor at each length, the vertical line the training length. The legend states the shortest longer length without a
+    score, with the reason.
+    """
+
+    remedy = "run lra-bench bench, which evaluates each model at the lengths of measure.extrapolation_ratios"
+    missing = "without a score at other lengths"
+    panel = LENGTHENED
+    x = "ratio"
+    columns = 3
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and length; ``status`` is the reason for a missing score."""
+        return self.as_trained(records, scored=False)
+
+    def tick(self, length: float) -> str:
+        return times(length)
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        variant = rows["length_variant"].iloc[0]
+        return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        super().decorate(ax, rows)
+        ax.axvline(1.0, zorder=1, **TRAINED)
+        ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=SMALL)
+
+    def name(self, label: str, rows: pd.DataFrame) -> str:
+        ends: dict[str, list[str]] = {}
+        panels = list(rows.groupby(list(LENGTHENED), dropna=False))
+        for _, own in panels:
+            first = own[(own["ratio"] > 1) & (own["status"] != "ok")].sort_values("ratio").head(1)
+            for status, ratio, task in first[["status", "ratio", "task"]].itertuples(index=False, name=None):
+                ends.setdefault(f"{ended(status)} at {times(ratio)}", []).append(task)
+        parts = [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
+        return DOT.join([label, *parts])
+
+
+class _EvaluationKnobs(_Extrapolation):
+    """Score of each trained variant over longer lengths, with options set for evaluation only.
+
+    There is one panel per task and variant, with one line as trained and one per option. The dashed line is the floor
+    at each length, the vertical line the training length.
+    """
+
+    remedy = "run lra-bench bench or evaluate on a model that has such options (measure.extrapolation_knobs)"
+    missing = "without a score with an option set for evaluation only"
+    panel = (*LENGTHENED, "label")
+    lines = ("knob", "setting")
+    columns = 2
+    name = Curves.name
+
+    def has_data(self, record: Record) -> object:
+        return any(knob and point["knob"] for _, knob, point in scored_points(record))
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        data = self.averaged(records)
+        several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
+        data = data[several & (data["ratio"] >= 1)]
+        return data.assign(setting=data["knob"].where(data["knob"] != "", "as trained"))
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        return f"{super().title(rows, sheet)} · {rows['label'].iloc[0]}"
+
+
+class _ScoreVsLength(OverLength):
+    """Score over the length that a system is trained and tested at.
+
+    Each point is a separate training, tested at its own length. The dashed line is the strongest floor. Points at which
+    no seed exceeds it are grey.
+    """
+
+    remedy = "run lra-bench bench with two or more lengths, such as task=copy task.length=128,256"
+    missing = "without a score at the training length"
+    x, label = "length", "training and test length (tokens)"
+
+    def has_data(self, record: Record) -> object:
+        return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and training length, averaged over seeds, for variants with several lengths.
+
+        Cells whose configurations differ only in the length are one variant. Cells of one system in several tasks are
+        one variant with the modified keys that they share, unless a task contains the system twice. ``hash`` identifies
+        the variant.
+        """
+        data = self.as_trained(records)
+        # The point at the training length is part of the curve of every length variant.
+        data = data[data["ratio"] == 1].drop_duplicates([*VARIANT, "length"])
+        data = data.drop(columns=["ratio", "length_variant", "train_length"])
+        digests = {(record.key.model, record.key.hash): _digests(record) for record in records}
+        found = [digests[pair] for pair in zip(data["model"], data["hash"], strict=True)]
+        data["hash"], data["whole"] = [system for system, _ in found], [whole for _, whole in found]
+        system = [*SHEET, "variant", "hash", "hardware"]
+        is_unique = data.groupby([*PANEL, *system], dropna=False)["whole"].transform("nunique") == 1
+        data["modified"] = data["modified"].mask(is_unique, data.groupby(system)["modified"].transform(_shared))
+        data["hash"] = data["hash"].where(is_unique, data.pop("whole"))
+        several = data.groupby(VARIANT, dropna=False)["length"].transform("nunique") > 1
+        return data[several].sort_values([*VARIANT, "length"]).reset_index(drop=True)
+
+
+def _shared(modified: pd.Series) -> str:
+    """Return the keys contained in all of the comma-separated lists."""
+    first, *others = (keys.split(", ") for keys in modified.unique())
+    return ", ".join(key for key in first if all(key in keys for keys in others))
+
+
+def _digests(record: Record) -> tuple[str, str]:
+    """Return a hash of the system of a cell, and a hash of its configuration without the length and the seed."""
+    parts = {name: record.config.get(name) for name in ("model", "position", "backbone", "train", "task")}
+    parts["task"] = {key: value for key, value in (parts["task"] or {}).items() if key not in LENGTH_OPTIONS}
+    system = {name: parts[name] for name in ("model", "position", "backbone")}
+    return _digest(system), _digest(parts)
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+class _MiddlePhase(OverLength):
+    """Success rate in key to door over the length of the middle phase.
+
+    Vertical lines are the middle phases of the training, the dashed line is the floor. Points at which no seed exceeds
+    the floor are grey.
+    """
+
+    remedy = "run lra-bench bench task=key_to_door,key_to_door_memory"
+    missing = "without a score at any length"
+    x, label = "middle", "middle phase (steps)"
+
+    def exclusions(self, records: Sequence[Record]) -> list[str]:
+        own = [record.key.task in TOKENS_PER_STEP and _phases(record) is not None for record in records]
+        reasons = super().exclusions(records)
+        return [why if found else "of tasks without a middle phase" for why, found in zip(reasons, own, strict=True)]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant and length; ``middle`` is the number of steps between the rooms.
+
+        ``trained`` is that number in training.
+        """
+        data = self.as_trained(records)
+        steps = {(record.key.task, record.key.hash): _phases(record) for record in records}
+        trained = [steps[pair][1] for pair in zip(data["task"], data["hash"], strict=True)]  # type: ignore[index]
+        longer = (data["length"] - data["train_length"]) // data["task"].map(TOKENS_PER_STEP)
+        data = data.assign(trained=trained, middle=longer + trained)
+        return data.sort_values([*VARIANT, "middle"]).reset_index(drop=True)
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        super().decorate(ax, rows)
+        for steps in rows["trained"].unique():
+            ax.axvline(steps, color="0.8", linewidth=0.8, zorder=1, gid="trained")
+
+
+def _phases(record: Record) -> list[int] | None:
+    """Return the numbers of steps of the three phases of a record, None if it has none."""
+    phases = (record.config.get("task") or {}).get("phases")
+    known = isinstance(phases, list) and len(phases) == 3 and all(isinstance(steps, int) for steps in phases)
+    return phases if known else None
+
+
+extrapolation, evaluation_knobs, score_vs_length = _Extrapolation(), _EvaluationKnobs(), _ScoreVsLength()
+middle_phase = _MiddlePhase()
