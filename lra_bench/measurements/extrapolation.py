@@ -247,12 +247,12 @@ class _Measuring:
                 floors = dict(task.floors("test", length, key.variant))
                 floor_rows = task.floor_rows("test", length, key.variant)
                 drift = dict(task.drift("test", length, key.variant))
-            name, floor = strongest(floors, task.spec.higher_is_better) or (None, None)
+            name, score = strongest(floors, task.spec.higher_is_better) or (None, None)
             self._row_details[at] = {
-                "floor": floor,
+                "floor": score,
                 "floor_name": name,
                 "floors": floors,
-                "floor_rows": floor_rows,
+                "floor_rows": {floor: correct for floor, correct in floor_rows.items() if floor == name},
                 "drift": drift,
             }
         return self._row_details[at]

@@ -47,6 +47,14 @@ def array(column: Any) -> np.ndarray:
     return np.from_dlpack(column.combine_chunks())
 
 
+def first_block(table: Any) -> np.ndarray:
+    """Return which rows of predictions are of the first block, that of the training length, (rows,)."""
+    import numpy as np
+
+    places = [array(table[name]) for name in ("variant", "knob", "length") if name in table.schema.names]
+    return np.logical_and.reduce([place == place[0] for place in places])
+
+
 def predictions(record: Record) -> pd.DataFrame | None:
     """Return the test predictions by length and row, or None if the record has none."""
     return _table(record, "predictions")

@@ -219,7 +219,10 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         ("train.window=0", "train.window=0: must be at least 1"),
         ("backbone.head_dim=0", "backbone.head_dim=0: must be at least 1"),
         ("backbone.dropout=nan", "backbone.dropout=nan: must be at least 0 and below 1"),
-        ("measure.extrapolation_ratios=[1,-1]", "measure.extrapolation_ratios=[1.0,-1.0]: must be above 0 and at most 1e100"),
+        (
+            "measure.extrapolation_ratios=[1,-1]",
+            "measure.extrapolation_ratios=[1.0,-1.0]: must be above 0 and at most 1e100",
+        ),
         ("measure.speed_lengths=[0]", "measure.speed_lengths=[0]: must be at least 1"),
         ("measure.speed_batches=[0]", "measure.speed_batches=[0]: not a batch size; use positive integers"),
         ("measure.speed_batches=[big]", "measure.speed_batches=[big]: not a batch size"),
