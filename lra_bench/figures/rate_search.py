@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.rate_search import RateSearch
+from lra_bench.measurements.rate_search import RateSearch
 from lra_bench.records.schema import Record
 
 from .curves import Curves, limits

@@ -153,7 +153,7 @@ def _points(
 ) -> list[SlicePoint]:
     import numpy as np
 
-    from lra_bench.records.curves import skill, strongest
+    from lra_bench.records.skill import skill, strongest
 
     from .extrapolation import interval, margins
 

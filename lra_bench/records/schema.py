@@ -15,10 +15,7 @@ from lra_bench.contracts import UserError
 from lra_bench.measurement import Measurement
 from lra_bench.runtime.redaction import shareable
 
-from .curves import strongest
 from .key import CellKey
-from .points import Extrapolation
-from .rate_search import RateSearch
 from .sections import (
     Capability,
     Code,
@@ -34,6 +31,7 @@ from .sections import (
     SpeedPoint,
     Variant,
 )
+from .skill import strongest
 from .upgrades import SCHEMA_VERSION
 from .values import NOT_STORED, check, plain, shown, stored_fields
 
@@ -146,9 +144,9 @@ class Record:
     margins: dict[str, Margin] = field(default_factory=dict)
     slices: list[Any] = field(default_factory=list)
     minimal_pairs: Any = None
-    extrapolation: Extrapolation | None = None
+    extrapolation: Any = None
     capability: Capability | None = None
-    search: RateSearch | None = None
+    search: Any = None
     restriction: Any = None
     measured: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)

@@ -255,3 +255,14 @@ class Energy(TypedDict):
 
     joules_per_step: float | None
     route: str | None
+
+
+class HintedRate(TypedDict):
+    """The learning rate of parameters with an own hint: the hint, such as ``max_lr=0.001``, and the ratio to the rate.
+
+    ``absolute`` is whether the hint is a rate, not a factor. The ratio is that at the rate of the protocol.
+    """
+
+    hint: str
+    ratio: float
+    absolute: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from .sections import Margin
+from lra_bench.records.sections import Margin
 
 POINT_STATUSES: Mapping[str, str] = {
     "ok": "measured",
