@@ -14,7 +14,7 @@ from lra_bench.runtime.files import replacing
 
 from .packed import RECORDS, digest
 from .schema import Record
-from .store import RUNS, TABLES, load, read, root_in_errors, stored, write_lock
+from .store import RUNS, TABLES, load_all, root_in_errors, write_lock
 from .tables import array, arrow, first_block
 
 ROUNDED = ("train_loss", "learning_rate", "gradient_norm", "tokens_seen", "loss")
@@ -53,8 +53,7 @@ def pack(root: Path) -> int:
         Unwritable: If the folder cannot be written.
     """
     with root_in_errors(root), write_lock(root):
-        found = stored(root, _refuse).values()
-        records = [load(path) if content is None else read(content, str(path), path) for path, content in found]
+        records = load_all(root, _refuse)
         if not records:
             raise UserError(f"--results {root}: contains no record; name a results folder that contains runs/")
         written = {name: _pack_tables(root, name, records) for name in TABLES}
