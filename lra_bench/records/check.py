@@ -15,7 +15,7 @@ from lra_bench.runtime.findings import Finding
 
 from .key import CellKey
 from .packed import RECORDS, digest, packed, table_file
-from .profiles import check_profiles
+from .profiles import load_profiles
 from .schema import Record
 from .store import RUNS, content_of, is_misplaced, read
 
@@ -61,8 +61,8 @@ def check_store(root: Path) -> Iterator[Finding]:
     unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
     yield _finding("other files", unknown, "none", "not part of any record: ")
     invalid: list[str] = []
-    count = check_profiles(root, invalid.append)
-    yield _finding("profiles", invalid, f"{count:,} valid")
+    valid = load_profiles(root, broken=invalid.append)
+    yield _finding("profiles", invalid, f"{len(valid):,} valid")
     own = {*files, *filter(Path.is_file, (root / RECORDS, *tables))}
     sizes = {path: path.stat().st_size for path in own}
     large = [f"{path} ({size / 2**20:,.0f} MiB)" for path, size in sizes.items() if size > LARGE_BYTES]

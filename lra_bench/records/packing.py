@@ -40,17 +40,11 @@ def pack(root: Path) -> int:
     """Move all records of a results folder to ``records.jsonl`` and their tables to one Parquet file for each kind.
 
     Records that are packed already are kept, unless ``runs`` contains a record of the same cell. ``records.jsonl`` is
-    replaced after the tables that it names were written, and the files in ``runs`` are removed last.
+    replaced after the tables that it names were written, and the files in ``runs`` are removed last. The number of
+    records is returned.
 
-    Args:
-        root: The results folder.
-
-    Returns:
-        The number of packed records.
-
-    Raises:
-        UserError: If a file is not a valid record or table, or if the tables of two records have different columns.
-        Unwritable: If the folder cannot be written.
+    Raises ``UserError`` if a file is not a valid record or table, or if the tables of two records have different
+    columns, and ``Unwritable`` if the folder cannot be written.
     """
     with root_in_errors(root), write_lock(root):
         records = load_all(root, _refuse)

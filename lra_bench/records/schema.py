@@ -21,14 +21,10 @@ from .sections import (
     Code,
     Config,
     Data,
-    Energy,
     Environment,
-    Flops,
-    Growth,
     Margin,
     Metric,
     ProfiledCosts,
-    SpeedPoint,
     Variant,
 )
 from .skill import strongest
@@ -131,10 +127,10 @@ class Record:
     environment: Environment
     parameters: Any = None
     training: Any = None
-    speed: list[SpeedPoint] = field(default_factory=list)
-    growth: dict[str, Growth] = field(default_factory=dict)
-    flops: Flops | None = None
-    energy: Energy | None = None
+    speed: list[Any] = field(default_factory=list)
+    growth: dict[str, Any] = field(default_factory=dict)
+    flops: Any = None
+    energy: Any = None
     state: Any = None
     memory: Any = None
     adaptive_depth: Any = None
@@ -241,9 +237,10 @@ class Record:
         values = {"measured": {}, **raw}
         check(values, cls)
         check(values["config"], Config, "config")
-        for name, measurement in measurements().items():
-            if (section := {**values["measured"], **values}.get(name)) is not None:
-                check(section, measurement.Result, name)
+        for measurement in measurements().values():
+            for name, kind in (measurement.sections or {measurement.name: measurement.Result}).items():
+                if (section := {**values["measured"], **values}.get(name)) is not None:
+                    check(section, kind, name)
         if values["status"] not in STATUSES:
             raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         values["key"] = CellKey(**{part.name: values["key"][part.name] for part in dataclasses.fields(CellKey)})

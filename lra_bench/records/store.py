@@ -55,9 +55,9 @@ def results_root(option: str | os.PathLike[str] | None = None) -> Path:
 
 
 def existing_root(results: str | os.PathLike[str] | None) -> Path:
-    """Return the results folder to read from. Raises ``UserError`` if ``results`` names a folder that does not exist.
+    """Return the results folder to read from. Raises ``UserError`` if ``results`` names a folder that is missing.
 
-    The default folder is created by the first run, so it may be missing.
+    The default folder may be missing, because the first run creates it.
     """
     root = results_root(results)
     if results is not None and not root.is_dir():
