@@ -56,7 +56,7 @@ def _points(record: Record) -> Iterator[dict[str, Any]]:
     for point in record.speed:
         slopes: Mapping[str, Any] = record.growth.get(point["mode"], {})
         yield {
-            **{name: point[name] for name in ("mode", "length", "status", *TIMES, *MEMORY)},  # type: ignore[literal-required]
+            **{name: point[name] for name in ("mode", "length", "status", *TIMES, *MEMORY)},
             "batch": f"batch{point['batch_size']}",
             **{f"{quantity}_exponent": slopes.get(f"{quantity}_exponent") for quantity in QUANTITIES},
         }

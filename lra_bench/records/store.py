@@ -262,7 +262,7 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
 
 def is_misplaced(record: Record, root: Path) -> bool:
     """Return whether a record was loaded from another path than that of its cell."""
-    return record.path not in (root / folder / record.key.file("json") for folder in (RUNS, RECORDS))
+    return record.path not in [root / folder / record.key.file("json") for folder in (RUNS, RECORDS)]
 
 
 def paths(root: Path, pattern: str = "", broken: Callable[[str], None] | None = None) -> list[Path]:

@@ -415,7 +415,7 @@ def test_two_thousand_records_load_within_seconds(tmp_path: Path) -> None:
         path.write_text(text.replace('"performer"', f'"m{seed % 100}"', 1).replace('"seed": 0', f'"seed": {seed}', 1))
     began = time.process_time()
     assert len(store.load_all(tmp_path)) == 2000
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 4
 
 
 def test_import_keeps_the_better_record_of_each_cell(tmp_path: Path) -> None:
