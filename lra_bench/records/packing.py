@@ -26,14 +26,8 @@ These are the losses of language models at the training length, which are stored
 DIGITS = 9
 """Number of binary digits of rounded values, which change by at most 0.2 %."""
 
-ENCODINGS = {
-    **dict.fromkeys(("step", "row", "tokens_seen"), "DELTA_BINARY_PACKED"),
-    **dict.fromkeys(
-        ("train_loss", "learning_rate", "gradient_norm", "loss", "validation_loss", "validation_score"),
-        "BYTE_STREAM_SPLIT",
-    ),
-}
-"""Parquet encodings of columns with many different values; the values of others are stored in a dictionary."""
+COUNTERS = ("step", "row", "tokens_seen")
+"""Columns of integers that increase; differences of neighbours are stored."""
 
 
 def pack(root: Path) -> int:
@@ -72,10 +66,10 @@ def _pack_tables(root: Path, name: str, records: Sequence[Record]) -> list[str]:
             continue
         table = _rounded(table.replace_schema_metadata(None), record)
         if writer is None:
-            names = table.schema.names
+            encodings = _encodings(table.schema)
             options: dict[str, Any] = {
-                "use_dictionary": [column for column in names if column not in ENCODINGS],
-                "column_encoding": {column: ENCODINGS[column] for column in names if column in ENCODINGS},
+                "use_dictionary": [column for column in table.schema.names if column not in encodings],
+                "column_encoding": encodings,
             }
             writer = ParquetWriter(
                 content, table.schema, compression="zstd", compression_level=19, write_statistics=False, **options
@@ -93,20 +87,31 @@ def _pack_tables(root: Path, name: str, records: Sequence[Record]) -> list[str]:
     return [f"{file}#{group}" if group else "" for group in groups]
 
 
+def _encodings(schema: Any) -> dict[str, str]:
+    """Return the Parquet encodings of columns with many different values; the others are stored in a dictionary."""
+    from pyarrow import types
+
+    counters = [field.name for field in schema if field.name in COUNTERS and types.is_integer(field.type)]
+    floats = [field.name for field in schema if field.name != "correct" and types.is_floating(field.type)]
+    return {**dict.fromkeys(counters, "DELTA_BINARY_PACKED"), **dict.fromkeys(floats, "BYTE_STREAM_SPLIT")}
+
+
 def _rounded(table: Any, record: Record) -> Any:
-    """Return a table with rounded columns, see ``ROUNDED``; those of floats are float32."""
+    """Return a table with rounded columns of numbers, see ``ROUNDED``; those of floats are float32."""
     import numpy as np
     import pyarrow as pa
 
     for index, field in enumerate(table.schema):
-        if field.name not in ROUNDED:
+        column, is_float = table[field.name], pa.types.is_floating(field.type)
+        known = pa.types.is_integer(field.type) and not column.null_count
+        if field.name not in ROUNDED or not (is_float or known):
             continue
-        values = array(table[field.name]).astype(np.float64)
+        values = array(column).astype(np.float64)
         mantissa, exponent = np.frexp(values)
         rounded = np.ldexp(np.round(np.ldexp(mantissa, DIGITS)), exponent - DIGITS)
         if field.name == "loss" and not record.higher_is_better:
             rounded = np.where(first_block(table), values, rounded)
-        kind = pa.float32() if pa.types.is_floating(field.type) else field.type
+        kind = pa.float32() if is_float else field.type
         table = table.set_column(index, field.name, pa.array(rounded).cast(kind))
     return table
 

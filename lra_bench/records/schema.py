@@ -16,17 +16,7 @@ from lra_bench.measurement import Measurement
 from lra_bench.runtime.redaction import shareable
 
 from .key import CellKey
-from .sections import (
-    Capability,
-    Code,
-    Config,
-    Data,
-    Environment,
-    Margin,
-    Metric,
-    ProfiledCosts,
-    Variant,
-)
+from .sections import Capability, Code, Config, Data, Environment, Margin, Metric, ProfiledCosts, Variant
 from .skill import strongest
 from .upgrades import SCHEMA_VERSION
 from .values import NOT_STORED, check, plain, shown, stored_fields
@@ -60,8 +50,8 @@ MOST_CHARACTERS = 24
 class Record:
     """The record of one cell: all data that tables and figures are made from.
 
-    Sections that were not reached are None or empty. ``sections`` and ``points`` define their fields, and those of
-    measurements their ``Result``.
+    Sections that were not reached are None or empty. ``sections`` defines their fields, and those of measurements their
+    ``Result``.
 
     Attributes:
         schema_version: Version of the schema.

@@ -138,10 +138,16 @@ def key_of_machine(record: Record) -> CellKey:
 def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     """Write a loaded record, and its predictions if given, to the files from which it was loaded.
 
-    Other tables are kept. Raises ``Unwritable`` if the folder cannot be written.
+    Other tables are kept. A packed record is written to a file of its own with its tables. Raises ``Unwritable`` if the
+    folder cannot be written.
     """
     path = record.path
     assert path is not None
+    if (root := folder_of(path)) is not None:
+        tables = {**_stored_tables(record), **({} if predictions is None else {"predictions": predictions})}
+        with root_in_errors(root), write_lock(root):
+            _put(record, root / RUNS / record.key.file("json"), tables)
+        return
     target, relative_path = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)  # noqa: PTH100
     # A single file that is not in a results folder has no folder whose lock could be acquired.
     in_results_folder = target.parts[-len(relative_path) :] == relative_path
@@ -266,19 +272,14 @@ def is_misplaced(record: Record, root: Path) -> bool:
 
 
 def paths(root: Path, pattern: str = "", broken: Callable[[str], None] | None = None) -> list[Path]:
-    """Return the path of each record under ``root``, sorted by cell.
+    """Return the path of each record under ``root`` whose cell matches a pattern of five parts, sorted by cell.
 
-    A file in ``runs`` replaces the packed record of the same cell.
-
-    Args:
-        root: The results folder.
-        pattern: Pattern of five parts that the cell matches; empty for all records.
-        broken: Called with an error message if the packed records cannot be read; None to raise ``UserError``.
+    A file in ``runs`` replaces the packed record of the same cell. ``broken`` is called with an error message if the
+    packed records cannot be read; without it, ``UserError`` is raised.
     """
-    board, runs = root / RECORDS, root / RUNS
-    found: dict[Path, Path] = {}
+    runs, found = root / RUNS, {}
     try:
-        cells = {path.relative_to(board): path for path in packed(root)}
+        cells = {path.relative_to(root / RECORDS): path for path in packed(root)}
         found = {cell: path for cell, path in cells.items() if not pattern or cell.match(pattern)}
     except UserError as error:
         if broken is None:

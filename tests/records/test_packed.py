@@ -138,6 +138,33 @@ def test_committed_boards_are_small(board: str) -> None:
     assert sum(sizes) / (root / RECORDS).read_bytes().count(b"\n") <= most
 
 
+def test_an_amended_packed_record_becomes_a_file_with_its_tables(results: Path) -> None:
+    pack(results)
+    record = store.load_all(results)[-1]
+    assert record.path is not None and RECORDS in record.path.parts
+    curves, predictions = tables.curves(record), make_predictions().head(7)
+    record.attempt = 5
+    store.amend(record, predictions)
+    (amended,) = [each for each in store.load_all(results, pytest.fail) if each.key == record.key]
+    assert amended.attempt == 5 and amended.path == results / store.RUNS / record.key.file("json")
+    assert curves is not None
+    pd.testing.assert_frame_equal(tables.curves(amended), curves)
+    pd.testing.assert_frame_equal(tables.predictions(amended), predictions)
+    assert pack(results) == 4 and len(store.load_all(results, pytest.fail)) == 4
+
+
+def test_tables_with_unusual_columns_are_packed(tmp_path: Path) -> None:
+    curves = make_curves().assign(train_loss="a text", tokens_seen=pd.array([None, *range(99)], dtype="Int64"))
+    curves = curves.assign(step=curves["step"].astype(float), extra=b"0", learning_rate=None)
+    store.write(make_record(), tmp_path, curves)
+    before = tables.curves(store.load_all(tmp_path)[0])
+    pack(tmp_path)
+    after = tables.curves(store.load_all(tmp_path, pytest.fail)[0])
+    assert before is not None and after is not None
+    unrounded = ["train_loss", "step", "tokens_seen", "extra", "learning_rate"]
+    pd.testing.assert_frame_equal(after[unrounded], before[unrounded])
+
+
 def test_a_killed_packing_leaves_every_record(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = content(results)
     monkeypatch.setattr("lra_bench.records.packing._remove_files", lambda *_: None)
