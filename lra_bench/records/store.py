@@ -144,7 +144,9 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     path = record.path
     assert path is not None
     if (root := folder_of(path)) is not None:
-        tables = {**_stored_tables(record), **({} if predictions is None else {"predictions": predictions})}
+        tables: dict[str, Any] = _stored_tables(record)
+        if predictions is not None:
+            tables["predictions"] = predictions
         with root_in_errors(root), write_lock(root):
             _put(record, root / RUNS / record.key.file("json"), tables)
         return
