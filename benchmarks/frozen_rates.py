@@ -18,7 +18,7 @@ from pathlib import Path
 from lra_bench.config.groups import option_files
 from lra_bench.config.schema import SearchOptions
 from lra_bench.config.yaml_files import read
-from lra_bench.records.rate_search import Trial, choose, mean_losses, trial
+from lra_bench.measurements.rate_search import Trial, choose, mean_losses, trial
 from lra_bench.records.store import load_all
 
 Cell = tuple[str, str, str]

@@ -205,7 +205,7 @@ class Measurement:
         stage: What the progress messages call it; an error of the cell names the stage in which it occurred. Empty if
             ``measure`` is not defined, because an earlier stage, such as the training, fills the section.
         title: Heading of its facts on the page, which does not show them if it is empty.
-        sections: Names of several sections, if ``measure`` returns them by name; then ``name`` is the first.
+        sections: Names and types of several sections, if ``measure`` returns them by name; ``name`` is the first.
         needs: Names of the fields of ``measurements.subject.Subject`` that it reads. It is not run without them.
         Options: A dataclass of options with defaults, which are set by ``measure.NAME``.
         Result: The type of the section: a ``TypedDict``, or a list or dict of such types; by default it is not checked.
@@ -219,7 +219,7 @@ class Measurement:
     name: ClassVar[str]
     stage: ClassVar[str] = ""
     title: ClassVar[str] = ""
-    sections: ClassVar[Sequence[str]] = ()
+    sections: ClassVar[Mapping[str, Any]] = {}
     needs: ClassVar[Sequence[str]] = ("model",)
     Result: ClassVar[Any] = Any
     columns: ClassVar[Sequence[Column]] = ()

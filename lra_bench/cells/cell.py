@@ -10,8 +10,8 @@ from typing import Any
 
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict, from_dict
+from lra_bench.measurements.rate_search import RateSearch
 from lra_bench.records.key import CellKey
-from lra_bench.records.rate_search import RateSearch
 from lra_bench.records.schema import Record
 
 

@@ -13,9 +13,9 @@ from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict, options_from
 from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import UserError
+from lra_bench.measurements.length_curves import attempt_now, joined, section
+from lra_bench.measurements.points import Extrapolation, ExtrapolationPoint
 from lra_bench.progress import say
-from lra_bench.records.extrapolation import attempt_now, joined, section
-from lra_bench.records.points import Extrapolation, ExtrapolationPoint
 from lra_bench.records.reference import reference_root
 from lra_bench.records.schema import Record
 from lra_bench.runtime.hardware import HardwareOptions, first_line

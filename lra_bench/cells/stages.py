@@ -25,16 +25,16 @@ from lra_bench.data.digest import settings_digest
 from lra_bench.data.examples import repeats
 from lra_bench.data.windows import cut_all
 from lra_bench.measurements.extrapolation import PointKey, interval, margins
+from lra_bench.measurements.length_curves import attempt_now
 from lra_bench.measurements.parameters import ParameterCounts
+from lra_bench.measurements.points import Attempt
 from lra_bench.measurements.restriction import Restricted
 from lra_bench.measurements.subject import Context, Subject
 from lra_bench.measurements.task_score import interval_of_task, score_of_task
-from lra_bench.records.curves import strongest
-from lra_bench.records.extrapolation import attempt_now
 from lra_bench.records.machines import CEILING
-from lra_bench.records.points import Attempt
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Capability
+from lra_bench.records.skill import strongest
 from lra_bench.runtime.garbage import restore_collections
 from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.tracker import tracker

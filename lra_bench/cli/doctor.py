@@ -192,9 +192,10 @@ def _checkpoints() -> Finding:
 
 def _records(results: Path) -> Finding:
     """Count the records without reading them; ``lra-bench results check`` reads them."""
-    from lra_bench.records.store import stored
+    from lra_bench.progress import say
+    from lra_bench.records.store import paths
 
-    count = len(stored(results))
+    count = len(paths(results, broken=say))
     return Finding("records", f"{count:,} (lra-bench results check validates them)")
 
 

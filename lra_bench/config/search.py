@@ -1,7 +1,7 @@
 """The search of the learning rate (``search=lr``): configurations of its trials and of the final cell, and their names.
 
-All functions are pure; ``lra_bench/grid/search.py`` runs the trials and ``lra_bench/records/rate_search.py`` contains
-the rule that chooses the rate.
+All functions are pure; ``lra_bench/grid/search.py`` runs the trials, and ``lra_bench/measurements/rate_search.py``
+contains the rule that chooses the rate.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from lra_bench.measurements.length_curves import curves
 from lra_bench.measurements.lengths import ratio_name
-from lra_bench.records.curves import curves
-from lra_bench.records.points import ExtrapolationPoint
+from lra_bench.measurements.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
 from lra_bench.tables.seeds import over_seeds

@@ -45,7 +45,7 @@ class _SpeedVsLength(Curves):
         names = ("mode", "length", "status", *TIMES, *MEMORY)
         slopes: Mapping[str, Mapping[str, Any]] = record.growth
         return [
-            {name: point[name] for name in names}  # type: ignore[literal-required]
+            {name: point[name] for name in names}
             | {"batch": f"batch{point['batch_size']}"}
             | {name: slopes.get(point["mode"], {}).get(name) for name in EXPONENTS}
             for point in record.speed

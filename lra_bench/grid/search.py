@@ -18,10 +18,10 @@ from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
 from lra_bench.config.search import RULE, final_config, protocol_label, protocol_lr, searches, trial_config
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.measurements.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
 from lra_bench.progress import say
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
-from lra_bench.records.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
 from lra_bench.records.schema import Record
 
 from .status import EndedCell, Planned, examined, must_run

@@ -13,9 +13,8 @@ from torch import nn
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import Task, TaskScore, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.records.curves import skill, strongest, zero_skill
-from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.sections import Margin
+from lra_bench.records.skill import skill, strongest, zero_skill
 from lra_bench.records.status import failure
 from lra_bench.runtime.hardware import Hardware, first_line
 from lra_bench.runtime.limits import is_lost_device
@@ -26,6 +25,7 @@ from lra_bench.training.evaluation import Evaluation, evaluate
 from .by_position import loss_by_position
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
 from .knobs import select_knobs, with_knob
+from .points import ExtrapolationPoint, PositionBin
 from .task_score import interval_of_task, score_of_task
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class _Measuring:
             "margins": {},
             "drift": {},
             "skill": None,
-            "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
+            "retention": None,  # computed by ``length_curves.with_retentions`` once all points are known
             "attempt": self.attempt,
             "status": status,
             "reason": reason,
@@ -249,12 +249,12 @@ class _Measuring:
                 floors = dict(task.floors("test", length, key.variant))
                 floor_rows = task.floor_rows("test", length, key.variant)
                 drift = dict(task.drift("test", length, key.variant))
-            name, floor = strongest(floors, task.spec.higher_is_better) or (None, None)
+            name, score = strongest(floors, task.spec.higher_is_better) or (None, None)
             self._row_details[at] = {
-                "floor": floor,
+                "floor": score,
                 "floor_name": name,
                 "floors": floors,
-                "floor_rows": floor_rows,
+                "floor_rows": {floor: correct for floor, correct in floor_rows.items() if floor == name},
                 "drift": drift,
             }
         return self._row_details[at]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.measurement import Column, Display, Measurement, Points
 from lra_bench.options.declaration import AT_LEAST_ONE, POSITIVE, option
-from lra_bench.records.points import CurveSummary, Extrapolation, ExtrapolationPoint
 
+from .points import CurveSummary, Extrapolation, ExtrapolationPoint
 from .slices import score_text
 
 if TYPE_CHECKING:
@@ -149,9 +149,8 @@ class Lengths(Measurement):
 
     def measure(self, subject: Subject, context: Context) -> Extrapolation:
         """Evaluate the model at every length, and add the evaluations to ``context.evaluations``."""
-        from lra_bench.records.extrapolation import section
-
         from .extrapolation import extrapolate
+        from .length_curves import section
 
         spec = subject.task.spec
         found = extrapolate(

@@ -1,12 +1,81 @@
-"""The search of the learning rate as a section of the record, which ``records.rate_search`` fills."""
+"""The search of the learning rate: the rule that chooses the rate, and the section of the record.
+
+The rule consists of pure functions of the trials, each of which trained with one rate and one seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypedDict
 
 from lra_bench.measurement import Column, Display, Measurement, number
-from lra_bench.records.rate_search import RateSearch
+from lra_bench.records.sections import HintedRate
+
+NEAR_BEST = 0.9
+"""Share of the best skill that a rate must reach to count in the robustness."""
+
+
+class Trial(TypedDict):
+    """One trial of a search.
+
+    ``loss`` is the lowest validation loss, None if the trial diverged or has not ended; ``score`` and ``skill`` are
+    those of the same evaluation. ``seconds`` is the wall-clock time of the trial.
+    """
+
+    lr: float
+    seed: int
+    status: str
+    loss: float | None
+    score: float | None
+    skill: float | None
+    seconds: float | None
+
+
+class Rate(TypedDict):
+    """Means over the seeds of one rate, None if a trial diverged; ``added`` is true for rates outside the grid."""
+
+    lr: float
+    loss: float | None
+    score: float | None
+    skill: float | None
+    added: bool
+
+
+class RateSearch(TypedDict):
+    """Section ``search`` of a record: how the learning rate of the cell was chosen.
+
+    Attributes:
+        grid: The rates of the grid.
+        seeds: The seeds of the trials.
+        factor: Ratio of an added rate to the end of the grid.
+        rule: The rule that chose the rate.
+        protocol_lr: The rate of the protocol.
+        chosen_lr: The chosen rate, None if all trials diverged or the search did not end.
+        edge: Whether the chosen rate is the lowest or highest of all rates, after one was added.
+        robustness: Share of the rates of the grid whose skill is at least ``NEAR_BEST`` of the best; None if the best
+            skill is not above 0 or unknown.
+        rates: The means of each rate, in the order of the rates.
+        trials: The trials, in the order of rates and seeds.
+        trial_count: Number of trials.
+        seconds: Wall-clock time of all trials, None if that of one is unknown.
+        hints: Rates of parameters with their own hints, by the name of the parameter; empty if the model has none or
+            was not built.
+    """
+
+    grid: list[float]
+    seeds: list[int]
+    factor: float
+    rule: str
+    protocol_lr: float
+    chosen_lr: float | None
+    edge: bool
+    robustness: float | None
+    rates: list[Rate]
+    trials: list[Trial]
+    trial_count: int
+    seconds: float | None
+    hints: dict[str, HintedRate]
 
 
 def rate_searched(run: Any) -> bool | None:
@@ -85,3 +154,104 @@ class Search(Measurement):
         if section["hints"]:
             hints = (f"{name} {hint['ratio']:.3g} times ({hint['hint']})" for name, hint in section["hints"].items())
             yield "rates by hint", ", ".join(hints)
+
+
+def choose(losses: Mapping[float, float]) -> float | None:
+    """Return the rate with the lowest loss, the lower rate if two are equal, None if no loss is finite."""
+    finite = {lr: loss for lr, loss in losses.items() if math.isfinite(loss)}
+    return min(finite, key=lambda lr: (finite[lr], lr)) if finite else None
+
+
+def added_rates(grid: Sequence[float], losses: Mapping[float, float], factor: float) -> list[float]:
+    """Return the rates that are added to a grid because its choice is at an end, rounded to six digits."""
+    chosen = choose({lr: losses[lr] for lr in grid})
+    low, high = min(grid), max(grid)
+    added = [rate for end, rate in ((low, low / factor), (high, high * factor)) if chosen == end]
+    return [float(f"{rate:.6g}") for rate in added]
+
+
+def mean_losses(trials: Iterable[Trial]) -> dict[float, float]:
+    """Return the mean over seeds of the loss of each rate, infinite if a trial of it has no loss."""
+    return {
+        lr: _mean([math.inf if trial["loss"] is None else trial["loss"] for trial in own])
+        for lr, own in _by_rate(trials).items()
+    }
+
+
+def robustness(grid: Sequence[float], rates: Sequence[Rate]) -> float | None:
+    """Return the share of the rates of the grid whose skill is at least ``NEAR_BEST`` of the best of all rates.
+
+    The result is None if no skill is known or the best is not above 0. A rate of which a trial diverged does not reach
+    the best.
+    """
+    known = {rate["lr"]: rate["skill"] for rate in rates if rate["skill"] is not None}
+    best = max(known.values(), default=0.0)
+    if best <= 0:
+        return None
+    return sum(known.get(lr, -math.inf) >= NEAR_BEST * best for lr in grid) / len(grid)
+
+
+def rate_search(
+    grid: Sequence[float], seeds: Sequence[int], factor: float, rule: str, protocol_lr: float, trials: Sequence[Trial]
+) -> RateSearch:
+    """Return the section ``search`` for the trials of a search; the rates outside ``grid`` are those that were added.
+
+    The trials of every rate that was tried must have ended, otherwise no rate is chosen.
+    """
+    grid = sorted(grid)
+    trials = sorted(trials, key=lambda trial: (trial["lr"], trial["seed"]))
+    rates = [_rate(lr, own, lr not in grid) for lr, own in _by_rate(trials).items()]
+    ended = all(trial["status"] in ("ok", "diverged") for trial in trials)
+    losses = mean_losses(trials)
+    chosen = choose(losses) if ended and set(grid) <= set(losses) else None
+    seconds = [trial["seconds"] for trial in trials]
+    return {
+        "grid": grid,
+        "seeds": list(seeds),
+        "factor": factor,
+        "rule": rule,
+        "protocol_lr": protocol_lr,
+        "chosen_lr": chosen,
+        "edge": chosen is not None and chosen in (min(losses), max(losses)),
+        "robustness": robustness(grid, rates) if chosen is not None else None,
+        "rates": rates,
+        "trials": trials,
+        "trial_count": len(trials),
+        "seconds": None if None in seconds else math.fsum(filter(None, seconds)),
+        "hints": {},
+    }
+
+
+def trial(lr: float, seed: int, status: str, training: Mapping[str, Any], seconds: float | None) -> Trial:
+    """Return the trial whose record has this status and section ``training``; its loss counts only if it is ok."""
+    known = training if status == "ok" else {}
+    return {
+        "lr": lr,
+        "seed": seed,
+        "status": status,
+        "loss": known.get("lowest_validation_loss"),
+        "score": known.get("validation_score_at_lowest_loss"),
+        "skill": known.get("validation_skill_at_lowest_loss"),
+        "seconds": seconds,
+    }
+
+
+def _by_rate(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
+    found: dict[float, list[Trial]] = {}
+    for each in trials:
+        found.setdefault(each["lr"], []).append(each)
+    return found
+
+
+def _rate(lr: float, own: Sequence[Trial], added: bool) -> Rate:
+    loss, score, skill = (_known_mean([trial[name] for trial in own]) for name in ("loss", "score", "skill"))
+    return {"lr": lr, "loss": loss, "score": score, "skill": skill, "added": added}
+
+
+def _known_mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _mean(known) if len(known) == len(values) else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

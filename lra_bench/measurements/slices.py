@@ -26,7 +26,7 @@ class SlicePoint(TypedDict):
 
     Attributes:
         floors: All floors by name.
-        margins: Improvement of the score over each floor, paired by row.
+        margins: Improvement of the score over the strongest floor, paired by row.
         attempt: Number of the attempt in which the slice was measured.
     """
 
@@ -148,7 +148,7 @@ def _points(
 ) -> list[SlicePoint]:
     import numpy as np
 
-    from lra_bench.records.curves import skill, strongest
+    from lra_bench.records.skill import skill, strongest
 
     from .extrapolation import interval, margins
 
@@ -161,8 +161,8 @@ def _points(
         rows = row_of[members]
         own = _subset(result, members, rows)
         of_floors = {floor: float(correct[members].mean()) for floor, correct in floors.items()}
-        floor_rows = {floor: _per_row(correct[members], rows) for floor, correct in floors.items()}
         floor_name, floor = strongest(of_floors, spec.higher_is_better) or (None, None)
+        floor_rows = {floor_name: _per_row(floors[floor_name][members], rows)} if floor_name else {}
         point = _point(
             *(name, label, own.n, own.score, interval(own, spec), attempt),
             floor=floor,

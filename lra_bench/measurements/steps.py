@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.measurement import Column, Display, Limit, Measurement, Points, listed, spelled
+from lra_bench.profiling.sections import Energy, Flops, Growth, SpeedPoint
 from lra_bench.progress import bar, say
 
 if TYPE_CHECKING:
     from lra_bench.config.schema import CellConfig
     from lra_bench.contracts import TaskSpec
-    from lra_bench.records.sections import SpeedPoint
     from lra_bench.runtime.hardware import Hardware
 
     from .subject import Context, Subject
@@ -90,7 +91,9 @@ class StepBenchmark(Measurement):
     title = "Growth and cost"
     stage = "measuring speed and memory"
     needs = ()
-    sections = ("speed", "growth", "flops", "energy")
+    sections = MappingProxyType(
+        {"speed": list[SpeedPoint], "growth": dict[str, Growth], "flops": Flops, "energy": Energy}
+    )
     columns = (
         *(
             Column(

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from lra_bench.config.schema import CellConfig
     from lra_bench.contracts import Task, TaskScore
     from lra_bench.data.batches import Rows
-    from lra_bench.records.points import Attempt
     from lra_bench.runtime.hardware import Hardware
     from lra_bench.training.evaluation import Evaluation
 
     from .extrapolation import PointKey
+    from .points import Attempt
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from torch.utils._pytree import tree_map
 from lra_bench.config.objects import build_model
 from lra_bench.config.schema import CellConfig, Train
 from lra_bench.contracts import Batch, Finished, TaskSpec, UserError
-from lra_bench.records.sections import Energy, SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.memory import PeakMemory, activation_bytes, gradient_bytes, peak_memory, static_bytes
@@ -26,6 +25,7 @@ from lra_bench.training.optimizer import Optimizer
 from .attention_backend import attention_backend
 from .energy import counter_of, measure_energy, unknown_energy
 from .flops import META, ROUTES, Flops, count_flops
+from .sections import Energy, SpeedPoint
 from .speed_point import FIXED, entry_of
 from .synthetic import spec_at, synthetic_batch, tokens_in
 from .timing import Step, Timing, warm_up

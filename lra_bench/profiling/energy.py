@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from lra_bench.records.sections import Energy
-
+from .sections import Energy
 from .timing import Step
 
 ROOT = Path("/sys/class/powercap")

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lra_bench.config.serialization import as_dict
-from lra_bench.records.sections import SpeedPoint
 from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 from lra_bench.runtime.processor import usable_cpus
 from lra_bench.runtime.subprocesses import WorkerEnded, WorkerFailed, WorkerProcess
 
 from .scaling import too_large, too_slow
+from .sections import SpeedPoint
 from .speed_point import LARGEST, retimed, unmeasured
 from .timing import WarmUp, alternate, is_slow, summary
 from .types import MODES, ComparisonModel, Measured, Setting

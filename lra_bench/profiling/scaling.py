@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lra_bench.records.sections import SpeedPoint
-
+from .sections import SpeedPoint
 from .timing import fewest_seconds
 
 MIN_POINTS = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from lra_bench.records.sections import SpeedPoint
+from .sections import SpeedPoint
 
 if TYPE_CHECKING:
     from lra_bench.runtime.memory import PeakMemory

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from lra_bench.config.schema import CellConfig, Measure
 from lra_bench.contracts import TaskSpec
-from lra_bench.records.sections import SpeedPoint
 from lra_bench.runtime.hardware import Hardware
 
+from .sections import SpeedPoint
 from .speed_point import LARGEST
 from .timing import WarmUp
 

@@ -15,10 +15,9 @@ from lra_bench.runtime.findings import Finding
 
 from .key import CellKey
 from .packed import RECORDS, digest, packed, table_file
-from .profiles import check_profiles
+from .profiles import load_profiles
 from .schema import Record
-from .store import RUNS, load, read
-from .upgrades import SCHEMA_VERSION
+from .store import RUNS, content_of, is_misplaced, read
 
 LARGE_BYTES = 64 * 2**20
 """Size above which a file is reported."""
@@ -31,9 +30,7 @@ def check_store(root: Path) -> Iterator[Finding]:
     """Yield the findings about a results folder: readability, paths, duplicates, missing tables, other files, sizes."""
     folder = root / RUNS
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    cells: list[tuple[Path, bytes | None]] = [
-        (path, None) for path in files if re.fullmatch(r"seed\d+\.json", path.name)
-    ]
+    cells = [path for path in files if re.fullmatch(r"seed\d+\.json", path.name)]
     broken: list[str] = []
     try:
         cells.extend(packed(root))
@@ -49,11 +46,7 @@ def check_store(root: Path) -> Iterator[Finding]:
         remark = f"; {old:,} do not cover defaults in code, so their cells count as not measured" if old else ""
         yield Finding("hashes", f"{counts}{remark}")
     yield _finding("readable", broken, "all")
-    misplaced = [
-        f"{path} contains {record.key}"
-        for path, record in records
-        if path not in (folder / record.key.file("json"), root / RECORDS / record.key.file("json"))
-    ]
+    misplaced = [f"{path} contains {record.key}" for path, record in records if is_misplaced(record, root)]
     yield _finding("paths", misplaced, "all correct")
     yield _finding("duplicates", list(_repeated(records)), "none")
     tables = {table_file(record, name)[0] for _, record in records for name in record.artifacts}
@@ -68,29 +61,23 @@ def check_store(root: Path) -> Iterator[Finding]:
     unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
     yield _finding("other files", unknown, "none", "not part of any record: ")
     invalid: list[str] = []
-    count = check_profiles(root, invalid.append)
-    yield _finding("profiles", invalid, f"{count:,} valid")
+    valid = load_profiles(root, broken=invalid.append)
+    yield _finding("profiles", invalid, f"{len(valid):,} valid")
     own = {*files, *filter(Path.is_file, (root / RECORDS, *tables))}
     sizes = {path: path.stat().st_size for path in own}
     large = [f"{path} ({size / 2**20:,.0f} MiB)" for path, size in sizes.items() if size > LARGE_BYTES]
     yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(own):,} files", "very large: ")
 
 
-def _load(
-    cells: Sequence[tuple[Path, bytes | None]], broken: list[str]
-) -> tuple[list[tuple[Path, Record]], Counter[int]]:
-    """Return the records with their paths, and their number per schema version; add the errors of others to ``broken``.
-
-    ``cells`` contains the path of each record, with the content of a packed one.
-    """
+def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Record]], Counter[int]]:
+    """Return the valid records with their paths, and their number per schema version; add errors to ``broken``."""
     found, versions = [], Counter[int]()
-    with bar(len(cells), "Checking records") as advance:
-        for path, content in cells:
+    with bar(len(paths), "Checking records") as advance:
+        for path in paths:
             try:
-                record = load(path) if content is None else read(content, str(path), path)
-                raw = json.loads(path.read_bytes() if content is None else content)
-                versions[int(raw.get("schema_version", SCHEMA_VERSION))] += 1
-                found.append((path, record))
+                content = content_of(path)
+                found.append((path, read(content, str(path), path)))
+                versions[json.loads(content)["schema_version"]] += 1
             except UserError as error:
                 broken.append(str(error))
             advance(1)

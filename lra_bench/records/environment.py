@@ -30,16 +30,8 @@ HOST = (
 MEMORY_TOLERANCE = 0.1
 """Largest relative difference of memory sizes reported by the same machine."""
 LIBRARIES = (
-    "numpy",
-    "hydra-core",
-    "datasets",
-    "pyarrow",
-    "pandas",
-    "numba",
-    "scipy",
-    "wandb",
-    "flash-linear-attention",
-)
+    "numpy", "hydra-core", "datasets", "pyarrow", "pandas", "numba", "scipy", "wandb", "flash-linear-attention",
+)  # fmt: skip
 
 
 def environment(hardware: Hardware | None = None) -> Environment:
@@ -83,17 +75,11 @@ def same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def host_name(described: Mapping[str, Any]) -> str:
     """Return a short description of a machine: ``AMD EPYC (25-17-1, virtual), 2 cores, 23.6 GiB``."""
-    cores, memory = described.get("cores_logical"), described.get("memory_bytes")
-    numbers = [described.get(f"processor_{name}") for name in ("family", "model", "stepping")]
-    details = ["-".join(filter(None, numbers)), "virtual" if described.get("virtual") else ""]
-    processor_details = ", ".join(filter(None, details))
-    parts = (
-        f"{described.get('processor') or 'unknown processor'} ({processor_details})"
-        if processor_details
-        else described.get("processor"),
-        cores and f"{cores} cores",
-        memory and f"{memory / 2**30:.1f} GiB",
-    )
+    cores, memory, name = (described.get(each) for each in ("cores_logical", "memory_bytes", "processor"))
+    numbers = [described.get(f"processor_{each}") for each in ("family", "model", "stepping")]
+    details = ", ".join(filter(None, ["-".join(filter(None, numbers)), "virtual" if described.get("virtual") else ""]))
+    processor_name = f"{name or 'unknown processor'} ({details})" if details else name
+    parts = processor_name, cores and f"{cores} cores", memory and f"{memory / 2**30:.1f} GiB"
     return ", ".join(filter(None, parts)) or "unknown"
 
 
@@ -104,7 +90,7 @@ def code_version() -> Code:
     """
     version = package_version()
     top = _git("rev-parse", "--show-toplevel")
-    if top is None or not _contains_package(Path(top)):
+    if top is None or Path(top, "lra_bench").resolve() != PACKAGE:
         return {"version": version, "git_sha": None, "git_dirty": None}
     changes = _git("-C", top, "status", "--porcelain", "--", *(name for name in CODE_PATHS if Path(top, name).exists()))
     return {
@@ -183,13 +169,8 @@ def _gpu() -> dict[str, Any]:
 def _nvml(uuid: str, index: int) -> dict[str, Any]:
     """Return properties of a GPU reported by the driver; all None without the ``nvidia`` extra."""
     names = (
-        "driver",
-        "mig",
-        "power_limit_watts",
-        "graphics_clock_megahertz",
-        "memory_clock_megahertz",
-        "other_processes",
-    )
+        "driver", "mig", "power_limit_watts", "graphics_clock_megahertz", "memory_clock_megahertz", "other_processes",
+    )  # fmt: skip
     try:
         import pynvml
 
@@ -223,11 +204,6 @@ def _or_none(query: Callable[[], T]) -> T | None:
         return query()
     except Exception:
         return None
-
-
-def _contains_package(top: Path) -> bool:
-    package = top / "lra_bench"
-    return package.is_dir() and package.resolve() == PACKAGE
 
 
 def _git(*arguments: str) -> str | None:

@@ -6,22 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.runtime.files import read_whole
 
 from .environment import same_host
 from .packed import RECORDS, packed, table_file
-from .parquet import check_table, row_group
+from .parquet import check_table
 from .schema import Record
-from .store import (
-    LARGEST_BYTES,
-    LARGEST_TABLE_BYTES,
-    TABLES,
-    find,
-    key_of_machine,
-    precedence,
-    put_if_better,
-    read,
-)
+from .store import TABLES, find, key_of_machine, load, precedence, put_if_better, table_content
 
 
 @dataclass
@@ -52,8 +42,7 @@ def import_folder(folder: Path, root: Path) -> Imported:
     and checked before the lock of ``root`` is acquired. Raises ``UserError`` if there is nothing to import and
     ``Unwritable`` if ``root`` cannot be written.
     """
-    found: list[tuple[Path, bytes | None]] = [(path, None) for path in sorted(folder.rglob("seed*.json"))]
-    result = Imported()
+    found, result = sorted(folder.rglob("seed*.json")), Imported()
     for file in sorted(folder.rglob(RECORDS)):
         try:
             found.extend(packed(file.parent, follow_links=False))
@@ -61,9 +50,9 @@ def import_folder(folder: Path, root: Path) -> Imported:
             result.broken.append(str(error))
     if not found and not result.broken:
         raise UserError(f"results import {folder}: contains no record; name a results folder that contains runs/")
-    for path, content in found:
+    for path in found:
         try:
-            record = _foreign_record(path) if content is None else read(content, str(path), path)
+            record = load(path, follow_links=False)
             existing = find(record.key, root)
             if existing is not None and not same_host(existing.environment["hardware"], record.environment["hardware"]):
                 record = replace(record, key=key_of_machine(record))
@@ -88,25 +77,15 @@ def import_folder(folder: Path, root: Path) -> Imported:
     return result
 
 
-def _foreign_record(path: Path) -> Record:
-    """Load a record of another folder, without following a symbolic link."""
-    try:
-        content = read_whole(path, LARGEST_BYTES, follow_links=False)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read as a record ({error.strerror or error})") from error
-    return read(content, str(path), path)
-
-
 def _foreign_tables(record: Record) -> tuple[dict[str, bytes], list[str]]:
     """Return the valid tables of a record of another folder, and the errors of its invalid tables."""
     tables, problems = {}, []
     for name, numbers in TABLES.items():
         if name not in record.artifacts:
             continue
-        table, group = table_file(record, name)
+        table, _ = table_file(record, name)
         try:
-            content = read_whole(table, LARGEST_TABLE_BYTES, follow_links=False)
-            content = content if group is None else row_group(content, str(table), group)
+            content = table_content(record, name, follow_links=False)
             check_table(content, str(table), numbers)
         except FileNotFoundError:
             continue

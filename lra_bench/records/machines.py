@@ -39,16 +39,10 @@ def name_machines(records: Iterable[Record]) -> None:
 
 
 def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[Record]) -> str:
-    """Return the machine among those of ``records`` that a measurement belongs to, without the name of a board.
+    """Return the machine among those of named ``records`` that a measurement belongs to, without the name of a board.
 
-    Args:
-        hardware: Hardware name of the measurement.
-        flops_per_second: Its throughput of matrix products, None if unknown.
-        records: Named records (see ``name_machines``).
-
-    Returns:
-        The name of the machine whose throughput differs by at most 20 %; ``hardware`` if records of that name are of
-        one machine. A name of its own if there are several machines and none matches.
+    It is the one whose throughput of matrix products, None if unknown, differs by at most 20 %; ``hardware`` if records
+    of that name are of one machine; a name of its own if there are several machines and none matches.
     """
     own = [record for record in records if record.key.hardware == hardware]
     suffixes = {record.machine_suffix for record in own}

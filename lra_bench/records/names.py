@@ -49,9 +49,9 @@ def _find(text: str, root: Path, reference: Path | None) -> list[Path]:
         written = sorted(_files(root / RUNS), key=lambda path: path.stat().st_mtime)
         return written[-1:]
     if board := folder_of(given.absolute() / "any"):
-        return [path for path, _ in packed(board) if path.is_relative_to(given.absolute())]
+        return [path for path in packed(board) if path.is_relative_to(given.absolute())]
     if given.is_dir() and (given.is_absolute() or "/" in text or text == "."):
-        return [*(path for path, _ in packed(given.absolute())), *_files(given.absolute())]
+        return [*packed(given.absolute()), *_files(given.absolute())]
     for folder in (root, *(board for _, board in boards(reference))):
         if found := _in_results(text, folder):
             return found
@@ -83,8 +83,7 @@ def _cell_name(path: Path) -> str:
 
 def _in_results(text: str, root: Path) -> list[Path]:
     """Return the records of one results folder that match a cell or the first parts of one, a model or a hash."""
-    paths = (*(path for path, _ in packed(root)), *_files(root / RUNS))
-    cells = {path.with_suffix("").parts[-CELL_PARTS:]: path for path in paths}
+    cells = {path.with_suffix("").parts[-CELL_PARTS:]: path for path in (*packed(root), *_files(root / RUNS))}
     name = text.removeprefix(f"{RUNS}/").strip("/").removesuffix(".json")
     first = tuple(name.split("/"))
     if found := [path for cell, path in cells.items() if cell[: len(first)] == first]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -27,37 +27,29 @@ RECORDS = "records.jsonl"
 LARGEST_BYTES = 512 * 2**20
 
 
-def packed(root: Path, follow_links: bool = True) -> Iterator[tuple[Path, bytes]]:
-    """Yield path and JSON content of each packed record of a results folder.
+def packed(root: Path, follow_links: bool = True) -> Mapping[Path, bytes]:
+    """Return the JSON of each packed record of a results folder by its path.
 
-    Raises ``UserError`` if the file cannot be read or is larger than ``LARGEST_BYTES``.
+    The path of a line that is not a record, or of a cell that an earlier line contains, ends in its number. Raises
+    ``UserError`` if the file cannot be read or is larger than ``LARGEST_BYTES``.
     """
     file = root / RECORDS
-    if file.is_file():
-        try:
-            yield from _lines(file, follow_links, file.stat().st_mtime_ns)
-        except OSError as error:
-            raise UserError(f"{file}: cannot be read ({error.strerror or error})") from error
+    try:
+        return _lines(file, follow_links, file.stat().st_mtime_ns) if file.is_file() else {}
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror or error})") from error
 
 
 @lru_cache(maxsize=16)
-def _lines(file: Path, follow_links: bool, changed_at: int) -> Sequence[tuple[Path, bytes]]:
-    found = []
+def _lines(file: Path, follow_links: bool, changed_at: int) -> Mapping[Path, bytes]:
+    found: dict[Path, bytes] = {}
     for number, line in enumerate(read_whole(file, LARGEST_BYTES, follow_links).splitlines(), 1):
-        cell = Path(f"line {number}")
+        path = file / f"line {number}"
         with suppress(ValueError, TypeError, KeyError, RecursionError, UserError):
-            cell = Path(CellKey(**json.loads(line)["key"]).file("json"))
-        found.append((file / cell, line))
+            own = file / CellKey(**json.loads(line)["key"]).file("json")
+            path = path if own in found else own
+        found[path] = line
     return found
-
-
-def content_of(path: Path) -> bytes:
-    """Return the content of the packed record at ``path``. Raises ``FileNotFoundError`` if there is none."""
-    root = folder_of(path)
-    for found, content in packed(root) if root is not None else ():
-        if found == path:
-            return content
-    raise FileNotFoundError(path)
 
 
 def folder_of(path: Path) -> Path | None:

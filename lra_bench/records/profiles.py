@@ -120,13 +120,8 @@ def load_profiles(
 ) -> list[StoredProfile]:
     """Load the profiles of a results folder, oldest first.
 
-    Args:
-        root: The results folder.
-        records: The records of the same folder, by which machines are named (``name_machines``).
-        broken: Called with the error message of each file that is not a valid profile.
-
-    Returns:
-        The profiles.
+    Machines are named by ``records``, those of the same folder. ``broken`` is called with the error message of each
+    file that is not a valid profile.
     """
     found = []
     for path in sorted((root / PROFILES).glob("*/*.json")):
@@ -135,17 +130,6 @@ def load_profiles(
         except UserError as error:
             broken(f"{error}; left out")
     return sorted(found, key=lambda profile: (profile.measured_at, profile.path))
-
-
-def check_profiles(root: Path, problem: Callable[[str], None]) -> int:
-    """Call ``problem`` with the error message of each invalid profile below ``root``; return the number of files."""
-    paths = sorted((root / PROFILES).glob("*/*.json"))
-    for path in paths:
-        try:
-            _load(path, ())
-        except UserError as error:
-            problem(str(error))
-    return len(paths)
 
 
 def _load(path: Path, records: Iterable[Record]) -> StoredProfile:

@@ -54,15 +54,10 @@ def load_records(
 
 
 def load_reference(folder: Path | None, own: Path | None = None, broken: Callable[[str], None] = say) -> list[Record]:
-    """Load the records of all boards in ``folder``.
+    """Load the records of all boards in ``folder``, None for no boards, with the board's name in ``reference``.
 
-    Args:
-        folder: Folder of reference boards; None for no boards.
-        own: The user's results folder; a board in the same folder is skipped.
-        broken: Called with the error message of each file that is not a valid record.
-
-    Returns:
-        The records, with the board's name in ``reference``.
+    A board in the user's results folder ``own`` is skipped. ``broken`` is called with the error message of each file
+    that is not a valid record.
     """
     found = []
     for name, root in boards(folder):

@@ -15,25 +15,9 @@ from lra_bench.contracts import UserError
 from lra_bench.measurement import Measurement
 from lra_bench.runtime.redaction import shareable
 
-from .curves import strongest
 from .key import CellKey
-from .points import Extrapolation
-from .rate_search import RateSearch
-from .sections import (
-    Capability,
-    Code,
-    Config,
-    Data,
-    Energy,
-    Environment,
-    Flops,
-    Growth,
-    Margin,
-    Metric,
-    ProfiledCosts,
-    SpeedPoint,
-    Variant,
-)
+from .sections import Capability, Code, Config, Data, Environment, Margin, Metric, ProfiledCosts, Variant
+from .skill import strongest
 from .upgrades import SCHEMA_VERSION
 from .values import NOT_STORED, check, plain, shown, stored_fields
 
@@ -69,8 +53,8 @@ MOST_CHARACTERS = 24
 class Record:
     """The record of one cell: all data that tables and figures are made from.
 
-    Sections that were not reached are None or empty. ``sections`` and ``points`` define their fields, and those of
-    measurements their ``Result``.
+    Sections that were not reached are None or empty. ``sections`` defines their fields, and those of measurements their
+    ``Result``.
 
     Attributes:
         schema_version: Version of the schema.
@@ -136,10 +120,10 @@ class Record:
     environment: Environment
     parameters: Any = None
     training: Any = None
-    speed: list[SpeedPoint] = field(default_factory=list)
-    growth: dict[str, Growth] = field(default_factory=dict)
-    flops: Flops | None = None
-    energy: Energy | None = None
+    speed: list[Any] = field(default_factory=list)
+    growth: dict[str, Any] = field(default_factory=dict)
+    flops: Any = None
+    energy: Any = None
     state: Any = None
     memory: Any = None
     adaptive_depth: Any = None
@@ -149,9 +133,9 @@ class Record:
     margins: dict[str, Margin] = field(default_factory=dict)
     slices: list[Any] = field(default_factory=list)
     minimal_pairs: Any = None
-    extrapolation: Extrapolation | None = None
+    extrapolation: Any = None
     capability: Capability | None = None
-    search: RateSearch | None = None
+    search: Any = None
     restriction: Any = None
     measured: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
@@ -246,9 +230,10 @@ class Record:
         values = {"measured": {}, **raw}
         check(values, cls)
         check(values["config"], Config, "config")
-        for name, measurement in measurements().items():
-            if (section := {**values["measured"], **values}.get(name)) is not None:
-                check(section, measurement.Result, name)
+        for measurement in measurements().values():
+            for name, kind in (measurement.sections or {measurement.name: measurement.Result}).items():
+                if (section := {**values["measured"], **values}.get(name)) is not None:
+                    check(section, kind, name)
         if values["status"] not in STATUSES:
             raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         values["key"] = CellKey(**{part.name: values["key"][part.name] for part in dataclasses.fields(CellKey)})

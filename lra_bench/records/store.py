@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,7 @@ from lra_bench.runtime.files import expanded, read_whole, replacing, sweep, why
 from .environment import HOST, host_name, same_host
 from .key import CellKey
 from .machines import name_machines
-from .packed import RECORDS, content_of, digest, folder_of, packed, table_file
+from .packed import RECORDS, digest, folder_of, packed, table_file
 from .parquet import row_group
 from .profiled_costs import attach_costs
 from .profiles import load_profiles
@@ -56,9 +55,9 @@ def results_root(option: str | os.PathLike[str] | None = None) -> Path:
 
 
 def existing_root(results: str | os.PathLike[str] | None) -> Path:
-    """Return the results folder to read from. Raises ``UserError`` if ``results`` names a folder that does not exist.
+    """Return the results folder to read from. Raises ``UserError`` if ``results`` names a folder that is missing.
 
-    The default folder is created by the first run, so it may be missing.
+    The default folder may be missing, because the first run creates it.
     """
     root = results_root(results)
     if results is not None and not root.is_dir():
@@ -77,51 +76,25 @@ def check_writable(root: Path) -> None:
 def write(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Path:
-    """Write a record and its tables and return the path of the JSON file.
+    """Write a record and its tables, replacing any record of the cell, and return the path of the JSON file.
 
-    An existing record of the same cell is replaced, also a better one; ``keep_best`` and ``put_if_better`` compare
-    the two first.
-
-    Args:
-        record: The record.
-        root: The results folder.
-        curves: Training curves by step.
-        predictions: Predictions on the test split.
-
-    Returns:
-        The path of the JSON file.
-
-    Raises:
-        Unwritable: If the folder cannot be written.
+    Raises ``Unwritable`` if the folder cannot be written.
     """
-    target = root / RUNS / record.key.file("json")
     with root_in_errors(root), write_lock(root):
-        _put(record, target, {"curves": curves, "predictions": predictions})
-    return target
+        return _put(record, root / RUNS / record.key.file("json"), {"curves": curves, "predictions": predictions})
 
 
 def keep_best(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Record:
-    """Write the record of a new attempt, unless it is unfinished and the existing record of the cell is finished.
+    """Write the record of a new attempt, unless only the existing record of the cell is finished (``FINISHED``).
 
-    A record is finished if its status is one of ``FINISHED``. ``precedence`` is not compared: a new result replaces
-    one of the same machine, also if it is worse.
-
-    If the existing record is of another machine whose hardware has the same short name, it is moved to a name of that
-    machine first. If a record with higher ``precedence`` has that name, that one is kept instead.
-
-    Args:
-        record: The record.
-        root: The results folder.
-        curves: Training curves by step.
-        predictions: Predictions on the test split.
+    ``precedence`` is not compared: a new result replaces one of the same machine, also if it is worse. An existing
+    record of another machine whose hardware has the same short name is moved to a name of that machine first, unless a
+    record with higher ``precedence`` has that name. Raises ``Unwritable`` if the folder cannot be written.
 
     Returns:
         The record that is stored for the cell.
-
-    Raises:
-        Unwritable: If the folder cannot be written.
     """
     with root_in_errors(root), write_lock(root):
         earlier = find(record.key, root)
@@ -138,11 +111,7 @@ def keep_best(
 
 
 def _keep_for_machine(record: Record, root: Path) -> None:
-    """Copy a record that is about to be replaced to a hardware name that ends in a digest of its machine.
-
-    If a record of the same machine with higher ``precedence`` has that name, nothing is written. A message reports
-    which of the two is kept.
-    """
+    """Copy a record that is about to be replaced to the name of its machine, unless a better one has that name."""
     copy = replace(record, key=key_of_machine(record))
     stored = find(copy.key, root)
     machine = host_name(record.environment["hardware"])
@@ -169,10 +138,18 @@ def key_of_machine(record: Record) -> CellKey:
 def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     """Write a loaded record, and its predictions if given, to the files from which it was loaded.
 
-    Other tables are kept. Raises ``Unwritable`` if the folder cannot be written.
+    Other tables are kept. A packed record is written to a file of its own with its tables. Raises ``Unwritable`` if the
+    folder cannot be written.
     """
     path = record.path
     assert path is not None
+    if (root := folder_of(path)) is not None:
+        tables: dict[str, Any] = _stored_tables(record)
+        if predictions is not None:
+            tables["predictions"] = predictions
+        with root_in_errors(root), write_lock(root):
+            _put(record, root / RUNS / record.key.file("json"), tables)
+        return
     target, relative_path = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)  # noqa: PTH100
     # A single file that is not in a results folder has no folder whose lock could be acquired.
     in_results_folder = target.parts[-len(relative_path) :] == relative_path
@@ -190,7 +167,7 @@ def _put(
     target: Path,
     tables: Mapping[str, pd.DataFrame | bytes | None],
     kept: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+) -> Path:
     """Write a record and its tables, and remove other tables and temporary files of the cell.
 
     The names of tables contain a hash of their content, and the JSON file is written after them, so that it always
@@ -198,7 +175,7 @@ def _put(
 
     Args:
         record: The record; its ``artifacts`` and ``path`` are updated.
-        target: Path of the JSON file.
+        target: Path of the JSON file, which is returned.
         tables: Tables to write by name; None for tables that do not exist.
         kept: Existing tables that are kept, by name.
     """
@@ -211,68 +188,56 @@ def _put(
         if table is not None
     }
     artifacts = {**kept, **written}
-    text = _text(replace(record, artifacts=artifacts))
+    text = json.dumps(replace(record, artifacts=artifacts).to_dict(), indent=1, allow_nan=False) + "\n"
     with replacing(target) as path:
         path.write_text(text, encoding="utf-8")
     for path in target.parent.glob(f"{prefix}*.parquet"):
         if path.name not in artifacts.values():
             path.unlink(missing_ok=True)
     record.artifacts, record.path = artifacts, target
+    return target
 
 
 def _write_table(key: CellKey, name: str, table: pd.DataFrame | bytes, folder: Path) -> str:
     """Write a table to the folder of its record and return its file name."""
-    content = table if isinstance(table, bytes) else _parquet(table)
+    content = table if isinstance(table, bytes) else table.to_parquet(index=False)
     file = key.file(f"{name}-{digest(content)}.parquet").name
     with replacing(folder / file) as path:
         path.write_bytes(content)
     return file
 
 
-def _parquet(table: pd.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    table.to_parquet(buffer, index=False)
-    return buffer.getvalue()
-
-
-def load(path: Path) -> Record:
-    """Load a record from its JSON file or from the packed records of a board.
-
-    Raises ``UserError`` if there is none or if it is not valid.
-    """
+def content_of(path: Path, follow_links: bool = True) -> bytes:
+    """Return the JSON of a record, from its file or from packed records. Raises ``UserError`` if it cannot be read."""
+    root = folder_of(path)
     try:
-        content = read_whole(path, LARGEST_BYTES) if folder_of(path) is None else content_of(path)
-    except FileNotFoundError as error:
+        return read_whole(path, LARGEST_BYTES, follow_links) if root is None else packed(root, follow_links)[path]
+    except (FileNotFoundError, KeyError) as error:
         raise UserError(f"{path}: no such record (lra-bench results list shows all records)") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read as a record ({error.strerror or error})") from error
-    return read(content, str(path), path)
+
+
+def load(path: Path, follow_links: bool = True) -> Record:
+    """Load a record from its JSON file or from packed records.
+
+    Raises ``UserError`` if there is none, if it is not valid, or if it is a link although ``follow_links`` is false.
+    """
+    return read(content_of(path, follow_links), str(path), path)
 
 
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
-    """Parse a record of a supported schema version.
+    """Parse the JSON of a record of a supported schema version.
 
-    Args:
-        content: Content of the JSON file.
-        source: Where the content comes from, for error messages.
-        path: Path of the file, stored in the record.
-
-    Returns:
-        The record.
-
-    Raises:
-        UserError: If the content is not a valid record.
+    ``source`` is where the content comes from, for error messages, and ``path`` is stored in the record. Raises
+    ``UserError`` if the content is not a valid record.
     """
     try:
         return Record.from_dict(upgrade(checked_json(content)), path)
     except ValueError as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
-    except (
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-    ) as error:  # raised by an upgrade, which runs before the fields are checked
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        # Raised by an upgrade, which runs before the fields are checked.
         raise UserError(f"{source}: cannot be read as a record ({type(error).__name__}: {error})") from error
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
@@ -286,13 +251,13 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     (``attach_costs``).
     """
     records: list[Record] = []
-    found = stored(root, broken)
-    with bar(len(found), f"reading {root}", unit="records") as advance:
-        for cell, (path, content) in found.items():
+    listed = paths(root, broken=broken)
+    with bar(len(listed), f"reading {root}", unit="records") as advance:
+        for path in listed:
             advance(1)
             try:
-                record = load(path) if content is None else read(content, str(path), path)
-                if Path(record.key.file("json")) != cell:
+                record = load(path)
+                if is_misplaced(record, root):
                     raise UserError(f"{path}: contains the record of {record.key} and is in the wrong place")
             except UserError as error:
                 broken(f"{error}; left out")
@@ -303,27 +268,26 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     return records
 
 
-def stored(root: Path, broken: Callable[[str], None] = say) -> dict[Path, tuple[Path, bytes | None]]:
-    """Return the path of each record under ``root`` by the path of its cell, and the content of packed records.
+def is_misplaced(record: Record, root: Path) -> bool:
+    """Return whether a record was loaded from another path than that of its cell."""
+    return record.path not in [root / folder / record.key.file("json") for folder in (RUNS, RECORDS)]
+
+
+def paths(root: Path, pattern: str = "", broken: Callable[[str], None] | None = None) -> list[Path]:
+    """Return the path of each record under ``root`` whose cell matches a pattern of five parts, sorted by cell.
 
     A file in ``runs`` replaces the packed record of the same cell. ``broken`` is called with an error message if the
-    packed records cannot be read.
+    packed records cannot be read; without it, ``UserError`` is raised.
     """
-    found: dict[Path, tuple[Path, bytes | None]] = {}
+    runs, found = root / RUNS, {}
     try:
-        found.update((path.relative_to(root / RECORDS), (path, content)) for path, content in packed(root))
+        cells = {path.relative_to(root / RECORDS): path for path in packed(root)}
+        found = {cell: path for cell, path in cells.items() if not pattern or cell.match(pattern)}
     except UserError as error:
+        if broken is None:
+            raise
         broken(f"{error}; left out")
-    runs = root / RUNS
-    found.update((path.relative_to(runs), (path, None)) for path in runs.glob("*/*/*/*/seed*.json"))
-    return dict(sorted(found.items()))
-
-
-def paths(root: Path, pattern: str) -> list[Path]:
-    """Return the paths of the records under ``root`` whose cell matches a pattern of five parts, sorted by cell."""
-    runs, board = root / RUNS, root / RECORDS
-    found = {cell: path for path, _ in packed(root) if (cell := path.relative_to(board)).match(pattern)}
-    found.update((path.relative_to(runs), path) for path in runs.glob(pattern))
+    found.update((path.relative_to(runs), path) for path in runs.glob(pattern or "*/*/*/*/seed*.json"))
     return [found[cell] for cell in sorted(found)]
 
 
@@ -354,13 +318,8 @@ def precedence(record: Record) -> tuple[bool, bool, int, str]:
 def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tuple[Record | None, bool]:
     """Write a record of another folder under ``root``, unless the existing one has the same or a higher ``precedence``.
 
-    Args:
-        record: The record.
-        tables: Contents of its tables by name.
-        root: The results folder.
-
-    Returns:
-        The existing record, if any, and whether ``record`` was written.
+    ``tables`` are the contents of its tables by name. The existing record, if any, and whether ``record`` was written
+    are returned.
     """
     with root_in_errors(root), write_lock(root):
         existing = find(record.key, root)
@@ -370,20 +329,17 @@ def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tu
     return existing, True
 
 
+def table_content(record: Record, name: str, follow_links: bool = True) -> bytes:
+    """Return a table of a loaded record as the content of a Parquet file. Raises ``FileNotFoundError`` without one."""
+    file, group = table_file(record, name)
+    content = read_whole(file, LARGEST_TABLE_BYTES, follow_links)
+    return content if group is None else row_group(content, str(file), group)
+
+
 def _stored_tables(record: Record) -> dict[str, bytes]:
     """Return the contents of the existing tables of a loaded record, by name."""
-    found = {}
-    for name in TABLES:
-        if name in record.artifacts and (located := table_file(record, name))[0].exists():
-            table, group = located
-            content = read_whole(table, LARGEST_TABLE_BYTES)
-            found[name] = content if group is None else row_group(content, str(table), group)
-    return found
-
-
-def _text(record: Record) -> str:
-    """Return a record as the text of its JSON file."""
-    return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
+    names = [name for name in TABLES if name in record.artifacts and table_file(record, name)[0].exists()]
+    return {name: table_content(record, name) for name in names}
 
 
 def cell_lock_path(key: CellKey, root: Path) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +45,14 @@ def array(column: Any) -> np.ndarray:
     return np.from_dlpack(column.combine_chunks())
 
 
+def first_block(table: Any) -> np.ndarray:
+    """Return which rows of predictions are of the first block, that of the training length, (rows,)."""
+    import numpy as np
+
+    places = [array(table[name]) for name in ("variant", "knob", "length") if name in table.schema.names]
+    return np.logical_and.reduce([place == place[0] for place in places])
+
+
 def predictions(record: Record) -> pd.DataFrame | None:
     """Return the test predictions by length and row, or None if the record has none."""
     return _table(record, "predictions")
@@ -59,34 +65,20 @@ def _table(record: Record, name: str) -> pd.DataFrame | None:
 
 
 def arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
-    """Return a table as an Arrow table, or None if there is none.
+    """Return the columns of a table, None for all, as an Arrow table, or None if there is no table.
 
-    If a later attempt has replaced the record since it was loaded, its table is returned.
-
-    Args:
-        record: The record.
-        name: Name of the table.
-        columns: Columns to read; None for all.
-
-    Returns:
-        The table.
+    If a later attempt has replaced the record since it was loaded, its table is returned. Raises ``UserError`` if the
+    file is not a valid table.
     """
     if name not in record.artifacts or record.path is None:
         return None
+    path, group = table_file(record, name)
     try:
-        return _read_table(*table_file(record, name), TABLES[name], columns)
+        if not S_ISREG(path.stat().st_mode):
+            raise UserError(f"{path}: cannot be read as a table (it is not a regular file)")
+        with open_table(path, str(path), TABLES[name], columns or (), group) as file:
+            return file.read(columns) if group is None else file.read_row_group(group, columns)
     except FileNotFoundError:
         if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
             return None
         return arrow(now, name, columns)
-
-
-def _read_table(path: Path, group: int | None, numbers: Sequence[str], columns: list[str] | None) -> Any:
-    """Read ``columns`` of a table, None for all; of a file with several tables, those of one row group.
-
-    Raises ``UserError`` if the file is not a valid table or if one of the columns ``numbers`` is not numeric.
-    """
-    if not S_ISREG(path.stat().st_mode):
-        raise UserError(f"{path}: cannot be read as a table (it is not a regular file)")
-    with open_table(path, str(path), numbers, columns or (), group) as file:
-        return file.read(columns) if group is None else file.read_row_group(group, columns)

@@ -129,15 +129,11 @@ def _window_intervals(file: _File) -> dict[tuple[str, str, int], tuple[float, fl
 def _read(file: _File) -> Rows | None:
     """Read the first block of the predictions, which is that of the training length."""
     import numpy as np
-    import pyarrow.compute as pc
 
     table = tables.arrow(file.record, "predictions")
     if table is None or not len(table):
         return None
-    first = [
-        pc.equal(table[name], table[name][0]) for name in ("variant", "knob", "length") if name in table.schema.names
-    ]
-    own = table.filter(functools.reduce(pc.and_, first)).sort_by("row")
+    own = table.filter(tables.first_block(table)).sort_by("row")
     ones = np.ones(len(own))
 
     def numbers(name: str) -> np.ndarray:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+from lra_bench.measurements.points import ExtrapolationPoint
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.measurements.slices import SlicePoint
-from lra_bench.records.curves import skill, zero_skill
-from lra_bench.records.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Margin
+from lra_bench.records.skill import skill, zero_skill
 from lra_bench.statistics.seeds import SeedScore
 
 from .pairing import window_intervals

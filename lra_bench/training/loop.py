@@ -21,8 +21,7 @@ from lra_bench.data.inputs import InputBatches, InputRows
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
 from lra_bench.progress import bar
-from lra_bench.records.curves import skill
-from lra_bench.records.take_off import IN_A_ROW, first_above, has_skill, late_progress, take_off
+from lra_bench.records.skill import skill
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import Stopped, deferred
 
@@ -34,6 +33,7 @@ from .meter import Diverged, Meter
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, gather_full, micro_batches
 from .prefetch import ahead
+from .take_off import IN_A_ROW, first_above, has_skill, late_progress, take_off
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES, triangle
 from lra_bench.config.schema import Train
 from lra_bench.contracts import UserError
-from lra_bench.records.rate_search import HintedRate
+from lra_bench.records.sections import HintedRate
 from lra_bench.runtime.hardware import Hardware
 
 from .parallel import gather_full, shard_like

@@ -9,7 +9,7 @@ import pytest
 
 from lra_bench.config.task_groups import TaskGroup, task_group
 from lra_bench.figures import NothingToDrawError, draw, heat_maps, style, task_table
-from lra_bench.records.extrapolation import section
+from lra_bench.measurements.length_curves import section
 from lra_bench.records.schema import Record
 from tests.figures.test_figures import check_layout, one, sheets, written
 from tests.support.record_factory import make_point, make_record

@@ -29,8 +29,8 @@ from lra_bench.figures.curves import limits
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
 from lra_bench.figures.variants import score_extent
+from lra_bench.measurements.length_curves import section
 from lra_bench.records import store
-from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
 from tests.support.record_factory import (
     LENGTHS,

@@ -12,7 +12,7 @@ from lra_bench.config.schema import Measure
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.measurements.extrapolation import check_options, extrapolate, interval
-from lra_bench.records.points import POINT_STATUSES
+from lra_bench.measurements.points import POINT_STATUSES
 from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.training.evaluation import evaluate
 

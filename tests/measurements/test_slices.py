@@ -93,11 +93,12 @@ def test_points_equal_direct_computation(measured):
         assert (point["low"], point["high"]) == pytest.approx(expected)
         for name, values in floors.items():
             assert point["floors"][name] == pytest.approx(np.mean([values[target] for target in members]))
-            of_rows = [sum(values[t] for t in members if row_of[t] == row) for row in rows]
-            margin = point["margins"][name]
+        for name, margin in point["margins"].items():
+            of_rows = [sum(floors[name][t] for t in members if row_of[t] == row) for row in rows]
             gain = paired_gain(correct, of_rows, counts)
             assert (margin["difference"], margin["low"], margin["high"]) == pytest.approx(gain)
         assert point["floor"] == max(point["floors"].values()) == point["floors"][point["floor_name"]]
+        assert list(point["margins"]) == [point["floor_name"]]
         if point["floor"] == 1:
             assert point["skill"] is None
         else:

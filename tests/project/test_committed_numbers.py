@@ -12,7 +12,7 @@ from benchmarks import modifications
 from benchmarks.frozen_rates import trials
 from lra_bench.config.groups import option_files
 from lra_bench.config.yaml_files import read
-from lra_bench.records.rate_search import choose, mean_losses
+from lra_bench.measurements.rate_search import choose, mean_losses
 from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
 from lra_bench.tables import export

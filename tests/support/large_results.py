@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lra_bench.figures.palette import PLACES, REFERENCE
-from lra_bench.records.extrapolation import section
-from lra_bench.records.points import ExtrapolationPoint, PositionBin
+from lra_bench.measurements.length_curves import section
+from lra_bench.measurements.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.profiles import write_profile
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Metric

@@ -9,21 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lra_bench.measurements.length_curves import section
 from lra_bench.measurements.minimal_pairs import PairPoint, PairScores
+from lra_bench.measurements.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.measurements.pretraining import Pretraining
+from lra_bench.measurements.rate_search import RateSearch, rate_search, trial
 from lra_bench.measurements.slices import SlicePoint
 from lra_bench.measurements.state import State, StatePoint
-from lra_bench.records.extrapolation import section
+from lra_bench.profiling.sections import Growth, SpeedPoint
 from lra_bench.records.key import CellKey
-from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
-from lra_bench.records.rate_search import RateSearch, rate_search, trial
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import (
-    Growth,
-    Metric,
-    ProfiledCosts,
-    SpeedPoint,
-)
+from lra_bench.records.sections import Metric, ProfiledCosts
 from lra_bench.statistics.intervals import wilson
 
 # Body parameters, accuracy at the training length, its decrease per doubling of length, growth exponent, and seconds

@@ -1,7 +1,7 @@
 """A local replacement of the W&B server, which stores and returns runs, history, files and artifacts.
 
-Unsupported requests are stored in ``unknown`` and fail. ``trouble`` makes requests fail. All requests are stored in
-``received``, so that tests can check their content.
+An operation of GraphQL is known by its name. Its response contains all fields of the run and the artifact that the
+variables name, of which the clients read those that they requested.
 """
 
 from __future__ import annotations
@@ -9,26 +9,39 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import threading
-import uuid
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import unquote
-
-from tests.support.graphql import Document, GraphQLError
+from typing import Any, NamedTuple
 
 ENTITY = "tester"
 KEY = "0123456789abcdef0123456789abcdef01234567"
 AUTHORIZATION = "Basic " + base64.b64encode(f"api:{KEY}".encode()).decode()
 CREATED = "2026-11-20T09:00:00Z"
+QUERIES = (
+    "ServerFeaturesQuery", "Viewer", "GetDefaultEntity", "RunResumeStatus", "Runs", "Run", "RunOutputArtifacts",
+    "ArtifactByID", "ArtifactType", "FetchArtifactManifest",
+)  # fmt: skip
+RUN_FIELDS = {
+    "historyKeys": None, "sweepName": None, "commit": None, "description": None, "notes": None, "readOnly": False,
+    "createdAt": CREATED, "heartbeatAt": CREATED, "projectId": "1", "systemMetrics": "{}", "logLineCount": 0,
+    "eventsLineCount": 0, "eventsTail": "[]", "user": {"name": ENTITY, "username": ENTITY}, "wandbConfig": '{"t": {}}',
+}  # fmt: skip
+ARTIFACT_FIELDS = {
+    "__typename": "Artifact", "description": None, "metadata": None, "historyStep": None, "ttlDurationSeconds": -2,
+    "ttlIsInherited": True, "tags": [], "aliases": [], "createdAt": CREATED, "updatedAt": CREATED,
+}  # fmt: skip
+VIEWER = {"id": "viewer", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": {"edges": []}}
 
 
 @dataclass
 class Run:
-    """A run on the server; ``files`` by name, ``history`` by line."""
+    """A run; ``fields`` are the variables of ``UpsertBucket``, ``history`` is a list of rows, ``files`` are by name."""
 
     entity: str
     project: str
@@ -48,31 +61,21 @@ class Run:
 
 @dataclass
 class Artifact:
-    """An artifact on the server; ``blobs`` by the path in the manifest."""
+    """An artifact; ``blobs`` are its files by the path in ``manifest``, a JSON file."""
 
     id: str
     run: Run
     collection: str
     kind: str
     digest: str
-    metadata: str | None
     version: int
     state: str = "PENDING"
     manifest: bytes = b"{}"
     blobs: dict[str, bytes] = field(default_factory=dict)
 
-    @property
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """The entries of the manifest by path."""
-        return json.loads(self.manifest).get("contents", {})
 
-
-@dataclass(frozen=True)
-class Request:
-    """A received request with decompressed body.
-
-    ``operation`` is the name of the GraphQL operation, for other requests method and path.
-    """
+class Request(NamedTuple):
+    """A received request with decompressed body; ``operation`` is that of GraphQL, otherwise method and path."""
 
     operation: str
     path: str
@@ -80,8 +83,7 @@ class Request:
     body: bytes
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(NamedTuple):
     """The response to a failing request: ``status`` and ``message``, after ``seconds``."""
 
     status: int = 500
@@ -90,24 +92,21 @@ class Trouble:
 
 
 class Server:
-    """Runs by entity, project and name; started and stopped by ``serving``."""
+    """The server; ``received`` are all requests, ``unknown`` the errors, and ``trouble`` makes requests fail."""
 
-    def __init__(self) -> None:
-        self.url = ""
-        self.released = threading.Event()
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.clear()
 
     def clear(self) -> None:
-        """Remove all data and release waiting requests."""
-        self.released.set()
+        """Remove all data."""
         self.runs: dict[tuple[str, str, str], Run] = {}
         self.artifacts: dict[str, Artifact] = {}
-        self.stored_files: dict[str, tuple[dict[str, bytes], str]] = {}
+        self.uploads: list[Callable[[bytes], None]] = []
         self.received: list[Request] = []
         self.unknown: list[str] = []
         self.trouble: Callable[[Request], Trouble | None] = lambda _: None
-        self.released = threading.Event()
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
 
     def only_run(self, project: str) -> Run:
         """Return the only run of a project."""
@@ -120,364 +119,166 @@ class Server:
 
     def answer(self, request: Request) -> tuple[int, bytes]:
         """Return status and body of the response to a request."""
+        if trouble := self.trouble(request):
+            time.sleep(trouble.seconds)
+            return trouble.status, json.dumps({"errors": [{"message": trouble.message}]}).encode()
         with self.lock:
             self.received.append(request)
-        if request.path == "/graphql":
-            return self._graphql(request)
-        if request.operation == "POST /sdk/otel/v1/metrics":  # telemetry of wandb sync
-            return 200, b""
-        parts = request.path.strip("/").split("/")
-        with self.lock:
-            if parts[0] == "store" and parts[1] in self.stored_files:
-                files, name = self.stored_files[parts[1]]
-                if request.operation.startswith("PUT"):
-                    files[name] = request.body
-                    return 200, b""
-                return (200, files[name]) if name in files else (404, b"")
-            if parts[0] == "artifactsV2" and request.headers.get("Authorization") == AUTHORIZATION:
-                return self._blob(unquote(parts[-3]), parts[-2])
-            if parts[0] == "files" and parts[-1] == "file_stream":
-                return self._file_stream(self.runs[parts[1], parts[2], parts[3]], json.loads(request.body))
-        self.unknown.append(f"{request.operation}: {request.body[:200]!r}")
-        return 404, b""
-
-    def _blob(self, artifact: str, digest: str) -> tuple[int, bytes]:
-        found = self.artifacts[artifact]
-        for name, entry in found.entries.items():
-            if base64.b64decode(entry["digest"]).hex() == digest and name in found.blobs:
-                return 200, found.blobs[name]
-        return 404, b""
-
-    def _graphql(self, request: Request) -> tuple[int, bytes]:
-        request_body = json.loads(request.body)
-        with self.lock:
             try:
-                document = Document(request_body["query"])
-                roots = {"query": self._queries(), "mutation": self._mutations()}
-                data = document.resolve(roots[document.kind], request_body.get("variables") or {})
-                return 200, json.dumps({"data": data}).encode()
+                if request.path == "/graphql":
+                    variables = json.loads(request.body).get("variables") or {}
+                    data = self._answer_query(request.operation, variables.get("input") or variables)
+                    return 200, json.dumps({"data": data}).encode()
+                return self._answer_file(request, request.path.strip("/").split("/"))
             except Exception as error:
-                self.unknown.append(f"{request.operation}: {type(error).__name__}: {error}")
-                return 200, json.dumps({"errors": [{"message": str(error)}]}).encode()
+                self.unknown.append(f"{request.operation}: {error!r}, {request.body[:200]!r}")
+                return 400, b""
 
-    def _file_stream(self, run: Run, sent: Mapping[str, Any]) -> tuple[int, bytes]:
-        for name, part in sent.get("files", {}).items():
-            lines = [json.loads(line) for line in part["content"]]
-            if name == "wandb-history.jsonl":
-                run.history[part["offset"] :] = lines
-            elif name == "wandb-summary.json":
-                run.summary = lines[-1]
-            elif name != "output.log":
-                self.unknown.append(f"file_stream: {name}")
-        if sent.get("complete"):
-            run.exit_code = sent["exitcode"]
-            run.fields["state"] = "finished" if run.exit_code == 0 else "failed"
-        return 200, b"{}"
+    def _answer_file(self, request: Request, parts: list[str]) -> tuple[int, bytes]:
+        if parts[0] == "store":
+            self.uploads[int(parts[1])](request.body)
+        elif parts[0] == "manifests":
+            return 200, self.artifacts[parts[1]].manifest
+        elif parts[0] == "artifactsV2" and request.headers.get("Authorization") == AUTHORIZATION:
+            artifact, digest = self.artifacts[parts[-3]], base64.b64encode(bytes.fromhex(parts[-2])).decode()
+            entries = json.loads(artifact.manifest)["contents"]
+            (name,) = [name for name, entry in entries.items() if entry["digest"] == digest]
+            return (200, artifact.blobs[name]) if name in artifact.blobs else (404, b"")
+        elif parts[-1] == "file_stream":
+            run, sent = self.runs[parts[1], parts[2], parts[3]], json.loads(request.body)
+            files = sent.get("files", {})
+            if history := files.get("wandb-history.jsonl"):
+                run.history[history["offset"] :] = map(json.loads, history["content"])
+            if summary := files.get("wandb-summary.json"):
+                run.summary = json.loads(summary["content"][-1])
+            if sent.get("complete"):
+                run.exit_code = sent["exitcode"]
+                run.fields["state"] = "finished" if run.exit_code == 0 else "failed"
+            return 200, b"{}"
+        elif request.path != "/sdk/otel/v1/metrics":  # telemetry of wandb sync
+            raise LookupError(request.path)
+        return 200, b""  # the client does not read a body
 
-    def _file_url(self, files: dict[str, bytes], name: str) -> str:
-        """Return a URL for writing and reading a file."""
-        token = uuid.uuid4().hex
-        self.stored_files[token] = files, name
-        return f"{self.url}/store/{token}"
-
-    def _queries(self) -> dict[str, Any]:
+    def _answer_query(self, operation: str, sent: dict[str, Any]) -> dict[str, Any]:
+        """Return the response to an operation, after the changes of a mutation."""
+        names = [sent.get(f"{kind}Name") or sent.get(kind) for kind in ("entity", "project", "run")]
+        key = names[0] or ENTITY, names[1] or "", names[2] or sent.get("name") or ""
+        collection = (sent.get("artifactCollectionName") or key[2]).partition(":")[0]
+        versions = [each for each in self.artifacts.values() if each.collection == collection]
+        run: Any = self.runs.get(key)
+        artifact: Any = self.artifacts.get(sent.get("artifactID") or sent.get("id") or "") or (versions or [None])[-1]
+        files: list[dict[str, Any]] = []
+        if operation == "UpsertBucket":
+            known = [each for each in self.runs.values() if each.name == sent["id"]]
+            run = known[0] if known else run or Run(*key, {**sent, "config": {}, "state": "running"})
+            given = {name: value for name, value in sent.items() if value is not None}
+            given["config"] = json.loads(given["config"]) if "config" in given else run.fields["config"]
+            run.summary = json.loads(given.pop("summaryMetrics", json.dumps(run.summary)))
+            run.fields |= given
+            self.runs[run.entity, run.project, run.name] = run
+        elif operation == "CreateRunFiles":
+            files = [self._upload(partial(run.files.__setitem__, name), name=name) for name in sent["files"]]
+        elif operation == "CreateArtifact":
+            same = [each for each in versions if each.digest == sent["digest"]]
+            new = f"artifact{len(self.artifacts)}", run, collection, sent["artifactTypeName"], sent["digest"]
+            artifact = same[0] if same else Artifact(*new, len(versions))
+            self.artifacts[artifact.id] = artifact
+            run.artifacts += [artifact] if artifact not in run.artifacts else []
+        elif operation == "CreateArtifactManifest":
+            files = [self._upload(partial(setattr, artifact, "manifest"), id="file")]
+        elif operation == "CreateArtifactFiles":
+            for each in sent["artifactFiles"]:
+                blobs, name = self.artifacts[each["artifactID"]].blobs, each["name"]
+                upload = self._upload(partial(blobs.__setitem__, name), storagePath=name)
+                files.append({**upload, "artifact": {"id": each["artifactID"]}})
+        elif operation == "CommitArtifact":
+            assert json.loads(artifact.manifest)["contents"].keys() == artifact.blobs.keys()
+            artifact.state = "COMMITTED"
+        elif operation not in QUERIES or sent.get("cursor"):
+            raise LookupError(operation)
+        found_run, found_artifact = run and self._run(run), artifact and self._artifact(artifact)
+        runs = self.runs_of(*key[:2])
+        project = runs and {
+            **_project(runs[0]), "runCount": len(runs), "runs": _page([self._run(each) for each in runs]),
+            "readOnly": False, "run": found_run, "bucket": found_run, "artifact": found_artifact,
+        }  # fmt: skip
         return {
-            "__typename": "Query",
-            "serverInfo": {"features": []},
-            "viewer": {
-                "id": "VXNlcjox",
-                "entity": ENTITY,
-                "username": ENTITY,
-                "email": "tester@example.org",
-                "flags": "{}",
-                "teams": {"edges": []},
-            },
-            "entity": lambda name: {"xxhashDigestsEnabled": False},
-            "project": lambda name, entityName: self._project(entityName, name),
-            "model": lambda name, entityName: self._model(entityName or ENTITY, name),
-            "artifact": lambda id: self._artifact(self.artifacts[id]),
-        }
+            "serverInfo": {"features": []}, "viewer": VIEWER, "model": project or None, "project": project or None,
+            "artifact": found_artifact, "upsertBucket": {"bucket": found_run, "inserted": True},
+            "createRunFiles": {"runID": key[2], "uploadHeaders": [], "files": files},
+            "createArtifact": {"__typename": "CreateArtifactPayload", "artifact": found_artifact},
+            "createArtifactManifest": {"artifactManifest": {"id": "manifest", "file": files[0] if files else None}},
+            "createArtifactFiles": {"files": _page(files)}, "commitArtifact": {"artifact": found_artifact},
+        }  # fmt: skip
 
-    def _model(self, entity: str, project: str) -> dict[str, Any] | None:
-        if not self.runs_of(entity, project):
-            return None
-        return {**_project(entity, project), "bucket": lambda name, missingOk: self._bucket(entity, project, name)}
-
-    def _bucket(self, entity: str, project: str, name: str) -> dict[str, Any] | None:
-        run = self.runs.get((entity, project, name))
-        if run is None:
-            return None
-        wandb_config = run.fields["config"].get("_wandb", {}).get("value", {})
-        return {
-            **self._run(run),
-            "logLineCount": 0,
-            "eventsLineCount": 0,
-            "historyTail": json.dumps([json.dumps(row) for row in run.history[-1:]]),
-            "eventsTail": "[]",
-            "wandbConfig": lambda keys: json.dumps({key: wandb_config[key] for key in keys if key in wandb_config}),
-        }
-
-    def _project(self, entity: str, name: str) -> dict[str, Any] | None:
-        runs = self.runs_of(entity, name)
-        if not runs:
-            return None
-        return {
-            **_project(entity, name),
-            "runCount": lambda filters: len(runs),
-            "readOnly": False,
-            "runs": lambda filters, after, first, order: _page(
-                [self._run(run) for run in runs if _passes(run, json.loads(filters))], after, first
-            ),
-            "run": lambda name: self._run(self.runs[entity, runs[0].project, name]),
-            "artifact": lambda name: self._find_artifact(entity, runs[0].project, name),
-        }
-
-    def _find_artifact(self, entity: str, project: str, name: str) -> dict[str, Any] | None:
-        collection, _, version = name.partition(":")
-        found = [
-            artifact
-            for artifact in self.artifacts.values()
-            if (artifact.run.entity, artifact.run.project, artifact.collection) == (entity, project, collection)
-            and version in ("latest", f"v{artifact.version}")
-        ]
-        return self._artifact(found[-1]) if found else None
+    def _upload(self, store: Callable[[bytes], None], **names: Any) -> dict[str, Any]:
+        """Return a file with a URL to which its content can be written."""
+        self.uploads.append(store)
+        return {**names, "uploadUrl": f"{self.url}/store/{len(self.uploads) - 1}", "uploadHeaders": []}
 
     def _run(self, run: Run) -> dict[str, Any]:
-        return {
-            "__typename": "Run",
-            "id": _identifier("Run", run.name),
-            "projectId": "1",
-            "name": run.name,
-            "displayName": run.fields["displayName"],
-            "group": run.fields["groupName"],
-            "jobType": run.fields["jobType"],
-            "tags": run.fields["tags"] or [],
-            "state": run.fields.get("state", "running"),
-            "config": json.dumps(run.fields["config"]),
-            "summaryMetrics": json.dumps(run.summary),
-            "systemMetrics": "{}",
-            "historyKeys": None,
-            "historyLineCount": len(run.history),
-            "sweepName": None,
-            "commit": None,
-            "readOnly": False,
-            "createdAt": CREATED,
-            "heartbeatAt": CREATED,
-            "description": None,
-            "notes": None,
-            "user": {"name": ENTITY, "username": ENTITY},
-            "project": _project(run.entity, run.project),
-            "outputArtifacts": lambda after, first: _page(
-                [self._artifact(each) for each in run.artifacts if each.state == "COMMITTED"], after, first
-            ),
-        }
+        sent, artifacts = run.fields, [self._artifact(each) for each in run.artifacts if each.state == "COMMITTED"]
+        return RUN_FIELDS | {
+            "id": run.name, "name": run.name, "project": _project(run), "displayName": sent["displayName"],
+            "jobType": sent["jobType"], "state": sent["state"], "group": sent["groupName"], "tags": sent["tags"] or [],
+            "config": json.dumps(sent["config"]), "summaryMetrics": json.dumps(run.summary),
+            "historyLineCount": len(run.history), "artifacts": _page(artifacts),
+            "historyTail": json.dumps([json.dumps(row) for row in run.history[-1:]]),
+        }  # fmt: skip
 
     def _artifact(self, artifact: Artifact) -> dict[str, Any]:
-        run = artifact.run
-        sequence = {
-            "__typename": "ArtifactSequence",
-            "id": _identifier("ArtifactCollection", artifact.collection),
-            "name": artifact.collection,
-            "project": _project(run.entity, run.project),
-            "latestArtifact": None,
-        }
-        manifest_file = {"wandb_manifest.json": artifact.manifest}
-        return {
-            "__typename": "Artifact",
-            "id": artifact.id,
-            "artifactSequence": sequence,
-            "versionIndex": artifact.version,
-            "artifactType": {"name": artifact.kind},
-            "description": None,
-            "metadata": artifact.metadata,
-            "ttlDurationSeconds": -2,
-            "ttlIsInherited": True,
-            "tags": [],
-            "historyStep": None,
-            "state": artifact.state,
-            "size": sum(map(len, artifact.blobs.values())),
-            "digest": artifact.digest,
-            "digestAlgorithm": "MANIFEST_MD5",
-            "commitHash": artifact.digest,
+        sequence = {"name": artifact.collection, "project": _project(artifact.run), "latestArtifact": None}
+        return ARTIFACT_FIELDS | {
+            "id": artifact.id, "artifactSequence": {"__typename": "ArtifactSequence", **sequence},
+            "versionIndex": artifact.version, "artifactType": {"name": artifact.kind}, "state": artifact.state,
+            "size": sum(map(len, artifact.blobs.values())), "digest": artifact.digest, "commitHash": artifact.digest,
             "fileCount": len(artifact.blobs),
-            "createdAt": CREATED,
-            "updatedAt": CREATED,
-            "aliases": [],
-            "currentManifest": {"file": {"directUrl": self._file_url(manifest_file, "wandb_manifest.json")}},
-        }
-
-    def _mutations(self) -> dict[str, Any]:
-        return {
-            "__typename": "Mutation",
-            "upsertBucket": self._upsert_run,
-            "createRunFiles": self._create_run_files,
-            "createArtifact": self._create_artifact,
-            "createArtifactManifest": self._create_manifest,
-            "createArtifactFiles": self._create_artifact_files,
-            "commitArtifact": self._commit,
-        }
-
-    def _upsert_run(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        known = next((run for run in self.runs.values() if _identifier("Run", run.name) == input.get("id")), None)
-        if known is None:
-            key = input["entityName"] or ENTITY, input["modelName"], input["name"]
-            known = self.runs.setdefault(key, Run(*key, {**dict.fromkeys(input), "config": {}}))
-        given = {name: value for name, value in input.items() if value is not None}
-        for name, holder in (("config", known.fields), ("summaryMetrics", None)):
-            if name in given:
-                value = json.loads(given.pop(name))
-                if holder is None:
-                    known.summary = value
-                else:
-                    holder[name] = value
-        known.fields |= given
-        return {
-            "bucket": {
-                **self._run(known),
-                "description": None,
-                "config": json.dumps(known.fields["config"]),
-            },
-            "inserted": True,
-        }
-
-    def _create_run_files(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        run = self.runs[input["entityName"] or ENTITY, input["projectName"], input["runName"]]
-        files = [{"name": name, "uploadUrl": self._file_url(run.files, name)} for name in input["files"]]
-        return {"runID": _identifier("Run", run.name), "uploadHeaders": [], "files": files}
-
-    def _create_artifact(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        run = self.runs[input["entityName"] or ENTITY, input["projectName"], input["runName"]]
-        collection = input["artifactCollectionNames"][0] if input.get("artifactCollectionNames") else ""
-        collection = input.get("artifactCollectionName") or collection
-        siblings = [each for each in self.artifacts.values() if each.collection == collection]
-        same = next((each for each in siblings if each.digest == input["digest"]), None)
-        artifact = same or Artifact(
-            _identifier("Artifact", uuid.uuid4().hex),
-            run,
-            collection,
-            input["artifactTypeName"],
-            input["digest"],
-            input.get("metadata"),
-            len(siblings),
-        )
-        self.artifacts[artifact.id] = artifact
-        if artifact not in run.artifacts:
-            run.artifacts.append(artifact)
-        return {"__typename": "CreateArtifactPayload", "artifact": self._artifact(artifact)}
-
-    def _create_manifest(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        artifact = self.artifacts[input["artifactID"]]
-        file_url = self._file_url(_Manifest(artifact), input["name"])
-        file = {"id": _identifier("File", artifact.id), "uploadUrl": file_url, "uploadHeaders": []}
-        return {"artifactManifest": {"id": _identifier("ArtifactManifest", artifact.id), "file": file}}
-
-    def _create_artifact_files(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        edges = []
-        for each in input["artifactFiles"]:
-            artifact = self.artifacts[each["artifactID"]]
-            node = {
-                "storagePath": f"wandb_artifacts/{artifact.id}/{each['name']}",
-                "uploadUrl": self._file_url(artifact.blobs, each["name"]),
-                "uploadHeaders": [],
-                "uploadMultipartUrls": None,
-                "artifact": {"id": artifact.id},
-            }
-            edges.append({"node": node})
-        return {"files": {"edges": edges}}
-
-    def _commit(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        artifact = self.artifacts[input["artifactID"]]
-        missing = artifact.entries.keys() - artifact.blobs.keys()
-        if missing or not artifact.entries:
-            raise GraphQLError(f"commitArtifact: {sorted(missing)} were not uploaded")
-        artifact.state = "COMMITTED"
-        return {"artifact": self._artifact(artifact)}
+            "currentManifest": {"file": {"directUrl": f"{self.url}/manifests/{artifact.id}"}},
+        }  # fmt: skip
 
 
-class _Manifest(dict[str, bytes]):
-    """A mapping of files that stores a written manifest in its artifact."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        super().__init__()
-        self.artifact = artifact
-
-    def __setitem__(self, name: str, content: bytes) -> None:
-        super().__setitem__(name, content)
-        self.artifact.manifest = content
+def _project(run: Run) -> dict[str, Any]:
+    return {"id": "project", "internalId": "1", "name": run.project, "entity": {"id": "entity", "name": run.entity}}
 
 
-def _project(entity: str, name: str) -> dict[str, Any]:
-    owner = {"id": _identifier("Entity", entity), "name": entity}
-    return {
-        "__typename": "Project",
-        "id": _identifier("Project", name),
-        "internalId": "1",
-        "name": name,
-        "entity": owner,
-    }
+def _page(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    edges = [{"node": node, "cursor": ""} for node in nodes]
+    info = {"__typename": "PageInfo", "endCursor": "", "hasNextPage": False}
+    return {"totalCount": len(edges), "pageInfo": info, "edges": edges}
 
 
-def _passes(run: Run, filters: Mapping[str, Any]) -> bool:
-    """Return whether a run has the filtered values; raises ``KeyError`` for an unknown field."""
-    return all(run.fields[name] == value for name, value in filters.items())
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
 
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        operation = re.search(r"(?:query|mutation)\s+(\w+)", body.decode()) if self.path == "/graphql" else None
+        name = operation[1] if operation else f"{self.command} {self.path}"
+        status, answer = self.server.respond(Request(name, self.path, dict(self.headers), body))  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        with suppress(ConnectionError):  # the client may have disconnected
+            self.wfile.write(answer)
 
-def _page(nodes: list[dict[str, Any]], after: str | None, first: int | None) -> dict[str, Any]:
-    begin = int(after) if after else 0
-    end = begin + (first or 50)
-    return {
-        "totalCount": len(nodes),
-        "pageInfo": {"__typename": "PageInfo", "endCursor": str(end), "hasNextPage": end < len(nodes)},
-        "edges": [{"node": node, "cursor": str(begin + n + 1)} for n, node in enumerate(nodes[begin:end])],
-    }
+    do_GET = do_PUT = do_POST
 
-
-def _identifier(kind: str, name: str) -> str:
-    return base64.b64encode(f"{kind}:{name}".encode()).decode()
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
 
 
 @contextmanager
 def serving() -> Iterator[Server]:
     """Start a server on a free local port; it is stopped at the end of the context."""
-    server = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _handle(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            name = f"{self.command} {self.path}"
-            if self.path == "/graphql":
-                name = json.loads(body).get("operationName") or Document(json.loads(body)["query"]).name
-            request = Request(name, self.path, dict(self.headers), body)
-            trouble = server.trouble(request)
-            if trouble is None:
-                status, answer = server.answer(request)
-            else:
-                server.released.wait(trouble.seconds)
-                status, answer = trouble.status, json.dumps({"errors": [{"message": trouble.message}]}).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            with suppress(ConnectionError):  # the client may have disconnected
-                self.wfile.write(answer)
-
-        do_GET = do_POST = do_PUT = _handle
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listener:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as listener:
         listener.daemon_threads = True
-        server.url = f"http://127.0.0.1:{listener.server_port}"
+        server = Server(f"http://127.0.0.1:{listener.server_port}")
+        listener.respond = server.answer  # type: ignore[attr-defined]
         thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
             yield server
         finally:
-            server.released.set()
             listener.shutdown()
             thread.join()

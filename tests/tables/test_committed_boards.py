@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (copy / path.name).symlink_to(path)
         cells: dict[str, list[str]] = {}
         lines = []
-        for path, line in packed(board):
+        for path, line in packed(board).items():
             task, model, *_, seed = path.parts[-5:]
             models = cells.setdefault(task, [])
             tested = name == "board2026" and task == "listops" and model in WITH_TESTS

@@ -22,11 +22,11 @@ from lra_bench.measurement import Limit
 from lra_bench.measurements.restriction import Restriction
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Machine
-from lra_bench.records.take_off import late_progress
 from lra_bench.tables import export
 from lra_bench.tables.describe import describe
 from lra_bench.tables.overview import overview
 from lra_bench.tables.table import leaderboard, runs
+from lra_bench.training.take_off import late_progress
 from tests.support.record_factory import EXAMPLES, MODELS, SLICES, make_pairs, make_record
 
 

@@ -117,11 +117,12 @@ def assert_runs(forks, folder, task, model):
     points = record["extrapolation"]["points"]
     scored = [point for point in points if point["status"] == "ok"]
     assert len(scored) >= 2 and all(point["floor"] is not None for point in scored)
-    for floors, margins, score in (
-        (record["floors"], record["margins"], metrics[metric]),
-        *((point["floors"], point["margins"], point["score"]) for point in scored),
+    paired = metric == "accuracy" and task not in ROLLED_OUT
+    for floors, compared, margins, score in (
+        (record["floors"], set(record["floors"]), record["margins"], metrics[metric]),
+        *((point["floors"], {point["floor_name"]}, point["margins"], point["score"]) for point in scored),
     ):
-        assert set(margins) == (set(floors) if metric == "accuracy" and task not in ROLLED_OUT else set())
+        assert set(margins) == (compared if paired else set())
         for name, margin in margins.items():
             assert margin["difference"] == pytest.approx(score - floors[name], abs=1e-6)
             assert margin["low"] < margin["high"]

@@ -160,7 +160,7 @@ def assert_nothing_secret(server: Server) -> None:
         for secret in (KEY, base64.b64encode(f"api:{KEY}".encode()).decode(), SECRET, "MY_SERVICE_TOKEN"):
             assert secret.encode() not in sent, request.operation
     online = next(iter(server.runs.values()))
-    assert (online.fields["host"], online.fields["jobProgram"]) == (None, "lra-bench")
+    assert (online.fields["host"], online.fields["program"]) == (None, "lra-bench")
 
 
 def offline(server: Server, folder: Path, record: Record) -> Record:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lra_bench.profiling.scaling import peak_bytes
+from lra_bench.profiling.sections import Growth
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.types import Measured
-from lra_bench.records.sections import Growth
 
 from .crossover import crossover
 from .ratios import fast, geometric_mean, ratio, spread_of, undisturbed_ratio

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lra_bench.records.curves import curves, mean_over_doublings, skill, summaries, with_retentions, zero_skill
-from lra_bench.records.extrapolation import joined, section
+from lra_bench.measurements.length_curves import (
+    curves,
+    joined,
+    mean_over_doublings,
+    section,
+    summaries,
+    with_retentions,
+)
+from lra_bench.records.skill import skill, zero_skill
 from tests.support.record_factory import attempt_of, make_point
 
 RATIOS = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from .curves import skill
+from lra_bench.records.skill import skill
 
 SKILL = 0.5
 """Validation skill that the evaluations of a take-off exceed."""

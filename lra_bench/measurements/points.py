@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from .sections import Margin
+from lra_bench.records.sections import Margin
 
 POINT_STATUSES: Mapping[str, str] = {
     "ok": "measured",
@@ -26,7 +26,7 @@ class ExtrapolationPoint(TypedDict):
         mean_tokens: Mean number of tokens of the examples.
         loss: The loss in nats.
         floors: All floors by name.
-        margins: Improvement of the score over each floor, paired by row; empty if the rows are not known.
+        margins: Improvement of the score over the strongest floor, paired by row; empty if the rows are not known.
         drift: Statistics of the examples that should not depend on length, see ``Task.drift``.
         retention: ``skill`` divided by the skill at the training length.
         attempt: Number of the attempt in which the point was measured.

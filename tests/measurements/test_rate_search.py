@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lra_bench.records.rate_search import RateSearch, Trial, added_rates, choose, mean_losses, rate_search, trial
+from lra_bench.measurements.rate_search import RateSearch, Trial, added_rates, choose, mean_losses, rate_search, trial
 
 GRID = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 SEEDS = (1000, 1001)

@@ -1,59 +1,114 @@
-"""Summary statistics of scores as a function of length; pure functions of the points."""
+"""Scores as a function of length: curves of points, their summaries, and the section that contains both."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise, takewhile
 from typing import Any
 
-from .points import CurveSummary, ExtrapolationPoint
+from .points import Attempt, CurveSummary, Extrapolation, ExtrapolationPoint, PositionBin
 
 KEPT = 0.5
 """Smallest retention of skill at which a length counts towards the effective ratio."""
 
 
-RANDOM = "random"
-"""Name of floors that are measured scores of a rule which draws random numbers."""
-
-
-def strongest(floors: Mapping[str, float | None], higher_is_better: bool) -> tuple[str, float] | None:
-    """Return name and score of the strongest floor (baseline without a model), or None if none is known."""
-    known = {name: score for name, score in floors.items() if score is not None}
-    if not known:
-        return None
-    name = (max if higher_is_better else min)(known, key=lambda floor: known[floor])
-    return name, known[name]
-
-
-def zero_skill(floors: Mapping[Any, float | None], higher_is_better: bool) -> float | None:
-    """Return the score that counts as no skill: the strongest floor that is not the measured score of a random rule.
-
-    Another draw of a random rule has another score, which must not change the skill of a model.
-    """
-    fixed = {name: score for name, score in floors.items() if name != RANDOM}
-    found = strongest(fixed, higher_is_better)
-    return None if found is None else found[1]
-
-
-def skill(score: float | None, floor: float | None, higher_is_better: bool) -> float | None:
-    """Compute the skill of a score: (score - floor) / (best - floor), 0 at the floor and 1 at the best possible score.
-
-    The best accuracy is 1. The best value of bits per character is taken as 0, so that skill is the fraction of the
-    floor's bits that the model saves; 1 is not reachable, because text has positive entropy.
+def attempt_now(number: int, hardware: str, machine: Mapping[str, Any], code: Mapping[str, Any]) -> Attempt:
+    """Return the description of an attempt that is measured now.
 
     Args:
-        score: The score of a model.
-        floor: The score of a rule without a model, see ``zero_skill``.
-        higher_is_better: True for accuracy, false for bits per character.
+        number: Number of the attempt.
+        hardware: Short name of the hardware.
+        machine: Details of the hardware, as in the record.
+        code: Version of the program.
 
     Returns:
-        The skill, or None if score or floor is unknown or the floor is already the best score.
+        The description.
     """
-    best = 1.0 if higher_is_better else 0.0
-    if score is None or floor is None or floor == best:
-        return None
-    return (score - floor) / (best - floor)
+    return {
+        "attempt": number,
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": hardware,
+        "machine": dict(machine),
+        "version": code["version"],
+        "git_sha": code["git_sha"],
+    }
+
+
+def joined(
+    old: Extrapolation,
+    points: Sequence[ExtrapolationPoint],
+    by_position: Sequence[PositionBin],
+    attempt: Attempt,
+    higher_is_better: bool,
+) -> Extrapolation:
+    """Merge new points into a section.
+
+    A new point replaces an old one of the same variant, knob and length, unless only the old one has a score. Attempts
+    without remaining points are removed.
+
+    Args:
+        old: The existing section.
+        points: New points.
+        by_position: New losses by position; they replace old ones of the same knob and length.
+        attempt: The attempt in which the new points were measured.
+        higher_is_better: Whether a larger score is better.
+
+    Returns:
+        The new section.
+    """
+    scored = {_place(point) for point in points if point["score"] is not None}
+    kept = [point for point in old["points"] if _place(point) not in scored and point["score"] is not None]
+    occupied = {*scored, *map(_place, kept)}
+    new = [point for point in points if point["score"] is not None or _place(point) not in occupied]
+    occupied |= set(map(_place, new))
+    remaining = [point for point in old["points"] if _place(point) not in occupied]
+    merged = sorted([*kept, *remaining, *new], key=_order(old["points"], points))
+    binned = {(row["knob"], row["length"]) for row in by_position}
+    rows = [row for row in old["by_position"] if (row["knob"], row["length"]) not in binned]
+    attempts = {point["attempt"] for point in merged}
+    listed = [each for each in (*old["attempts"], attempt) if each["attempt"] in attempts]
+    return section(old["train_length"], merged, [*rows, *by_position], listed, higher_is_better)
+
+
+def _place(point: ExtrapolationPoint) -> tuple[str, str, int]:
+    return point["variant"], point["knob"], point["length"]
+
+
+def _order(*groups: Iterable[ExtrapolationPoint]) -> Callable[[ExtrapolationPoint], tuple[int, float]]:
+    """Return a sort key: curves in the order of their first points, points of a curve by ratio."""
+    curves = list(dict.fromkeys((point["variant"], point["knob"]) for group in groups for point in group))
+    return lambda point: (curves.index((point["variant"], point["knob"])), point["ratio"])
+
+
+def section(
+    train_length: int,
+    points: Iterable[ExtrapolationPoint],
+    by_position: Iterable[PositionBin],
+    attempts: Iterable[Attempt],
+    higher_is_better: bool,
+) -> Extrapolation:
+    """Return the complete section, with retentions and curve summaries computed from the points.
+
+    Args:
+        train_length: Training length in tokens.
+        points: The measured points.
+        by_position: Losses by position.
+        attempts: The attempts in which the points were measured.
+        higher_is_better: Whether a larger score is better.
+
+    Returns:
+        The section.
+    """
+    points = with_retentions(points, higher_is_better)
+    return {
+        "train_length": train_length,
+        "points": points,
+        "summary": summaries(points, higher_is_better),
+        "by_position": list(by_position),
+        "attempts": list(attempts),
+    }
 
 
 def curves(points: Iterable[ExtrapolationPoint]) -> dict[tuple[str, str], list[ExtrapolationPoint]]:

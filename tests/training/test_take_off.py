@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lra_bench.records.take_off import IN_A_ROW, SKILL, first_above, take_off
+from lra_bench.training.take_off import IN_A_ROW, SKILL, first_above, take_off
 
 NONE = {"takeoff_steps": None, "takeoff_seconds": None}
 
