@@ -155,7 +155,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypedDict
 
-from lra_bench.measurement import Column, Display, Measurement, ScoreOver
+from lra_bench.contracts.measurement import Column, Display, Measurement, ScoreOver
 from lra_bench.options.declaration import AT_LEAST_ONE, option
 
 

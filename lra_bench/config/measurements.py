@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from lra_bench.build import load_class
 from lra_bench.contracts import UserError
-from lra_bench.measurement import Measurement
+from lra_bench.contracts.measurement import Measurement
 
 from . import import_path, yaml_files
 from .groups import option_files

@@ -15,7 +15,7 @@ from functools import cache, partial
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.measurement import Measurement
+from lra_bench.contracts.measurement import Measurement
 from lra_bench.options.backbone import BackboneOptions
 from lra_bench.options.declaration import (
     AT_LEAST_ONE,

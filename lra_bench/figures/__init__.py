@@ -16,7 +16,7 @@ from .style import style as figure_style
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lra_bench.measurement import ScoreOver
+    from lra_bench.contracts.measurement import ScoreOver
     from lra_bench.records.schema import Record
 
     from .contract import Figure

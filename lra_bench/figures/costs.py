@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra_bench.measurement import ScoreOver
+from lra_bench.contracts.measurement import ScoreOver
 from lra_bench.records.schema import Record
 from lra_bench.tables.column import values
 from lra_bench.tables.columns import of_runs

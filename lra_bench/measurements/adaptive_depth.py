@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lra_bench.contracts import NOT_SCORED, Batch, DepthBudget, DepthController, Output, Slicing
-from lra_bench.measurement import Measurement, number
+from lra_bench.contracts.measurement import Measurement, number
 
 if TYPE_CHECKING:
     import numpy as np

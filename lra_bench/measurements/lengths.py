@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.measurement import Column, Display, Measurement, Points
+from lra_bench.contracts.measurement import Column, Display, Measurement, Points
 from lra_bench.options.declaration import AT_LEAST_ONE, POSITIVE, option
 
 from .points import CurveSummary, Extrapolation, ExtrapolationPoint

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lra_bench.contracts import Remembering
-from lra_bench.measurement import Measurement
+from lra_bench.contracts.measurement import Measurement
 from lra_bench.options.declaration import NOT_NEGATIVE, option
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from lra_bench.measurement import Column, Display, Measurement
+from lra_bench.contracts.measurement import Column, Display, Measurement
 
 if TYPE_CHECKING:
     import numpy as np

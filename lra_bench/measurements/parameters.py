@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from lra_bench.measurement import Column, Display, Measurement, listed, number
+from lra_bench.contracts.measurement import Column, Display, Measurement, listed, number
 
 if TYPE_CHECKING:
     from torch import nn

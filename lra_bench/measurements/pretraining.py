@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
-from lra_bench.measurement import Column, Measurement, listed
+from lra_bench.contracts.measurement import Column, Measurement, listed
 
 
 class Validation(TypedDict):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
-from lra_bench.measurement import Column, Display, Measurement, number
+from lra_bench.contracts.measurement import Column, Display, Measurement, number
 from lra_bench.records.sections import HintedRate
 
 NEAR_BEST = 0.9

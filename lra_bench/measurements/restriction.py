@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypedDict
 
 from lra_bench.contracts import TaskSpec
-from lra_bench.measurement import Column, Measurement
+from lra_bench.contracts.measurement import Column, Measurement
 
 
 class Restriction(TypedDict):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lra_bench.contracts import Slicing, Task, TaskScore, TaskSpec
-from lra_bench.measurement import Measurement, Points
+from lra_bench.contracts.measurement import Measurement, Points
 from lra_bench.records.sections import Margin
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from lra_bench.contracts import Batch, Readable, TaskSpec, UserError
-from lra_bench.measurement import Column, Display, Measurement, ScoreOver
+from lra_bench.contracts.measurement import Column, Display, Measurement, ScoreOver
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.measurement import Column, Display, Limit, Measurement, Points, listed, spelled
+from lra_bench.contracts.measurement import Column, Display, Limit, Measurement, Points, listed, spelled
 from lra_bench.profiling.sections import Energy, Flops, Growth, SpeedPoint
 from lra_bench.progress import bar, say
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
-from lra_bench.measurement import Column, Display, Measurement, listed, merged, number
+from lra_bench.contracts.measurement import Column, Display, Measurement, listed, merged, number
 
 
 class Training(TypedDict, total=False):

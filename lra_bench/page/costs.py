@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
+from lra_bench.contracts.measurement import Column, Display
 from lra_bench.figures.costs import COSTS
-from lra_bench.measurement import Column, Display
 from lra_bench.tables.cell import Cell, figure
 from lra_bench.tables.column import Context, Row
 from lra_bench.tables.formatting import at_length

@@ -12,8 +12,8 @@ import pandas as pd
 import yaml
 
 from lra_bench.config.measurements import measurements
+from lra_bench.contracts.measurement import merged
 from lra_bench.grid.cost import format_duration
-from lra_bench.measurement import merged
 from lra_bench.measurements.restriction import Restricted
 from lra_bench.progress import bar
 from lra_bench.records.schema import STATUSES, Record

@@ -6,7 +6,7 @@ import re
 
 import pandas as pd
 
-from lra_bench.measurement import Column, Display
+from lra_bench.contracts.measurement import Column, Display
 from lra_bench.tables.cell import Cell, word
 from lra_bench.tables.column import Context, Shown
 from lra_bench.tables.formatting import Section

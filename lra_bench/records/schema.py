@@ -12,7 +12,7 @@ from typing import Any, Literal
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.measurements import measurements
 from lra_bench.contracts import UserError
-from lra_bench.measurement import Measurement
+from lra_bench.contracts.measurement import Measurement
 from lra_bench.runtime.redaction import shareable
 
 from .key import CellKey

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lra_bench.measurement import Column, Direction, Display, number
+from lra_bench.contracts.measurement import Column, Direction, Display, number
 from lra_bench.measurements.lengths import length_points, plain_curves
 
 from . import formatting

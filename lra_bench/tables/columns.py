@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from lra_bench.config.measurements import measurements
-from lra_bench.measurement import Column, Display, Measurement, columns
+from lra_bench.contracts.measurement import Column, Display, Measurement, columns
 from lra_bench.records.schema import STATUSES
 
 from . import column_cells as cells

@@ -7,7 +7,7 @@ from textwrap import fill
 
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.measurements import measurements
-from lra_bench.measurement import listed
+from lra_bench.contracts.measurement import listed
 from lra_bench.records.schema import STATUSES, Record
 
 from .formatting import difference, readable, score, score_with_interval, terminal_width

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lra_bench.config.task_groups import on_one_board
-from lra_bench.measurement import Column
+from lra_bench.contracts.measurement import Column
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.config.measurements import measurements
-from lra_bench.measurement import Column, Measurement, Points
+from lra_bench.contracts.measurement import Column, Measurement, Points
 from lra_bench.records.schema import Record
 
 from . import columns as registry

@@ -10,7 +10,7 @@ import pandas as pd
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
-from lra_bench.measurement import Column
+from lra_bench.contracts.measurement import Column
 from lra_bench.records.schema import Record
 
 from . import columns as registry

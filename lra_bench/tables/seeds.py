@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra_bench.measurement import Rule
+from lra_bench.contracts.measurement import Rule
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
 SUMMARY = ("score", "low", "high", "learned", "two_levels", "clears_floor")

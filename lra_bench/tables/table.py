@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from lra_bench.measurement import Column, Rule
+from lra_bench.contracts.measurement import Column, Rule
 from lra_bench.progress import bar
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.config.measurements import measurements
-from lra_bench.measurement import Points
+from lra_bench.contracts.measurement import Points
 from lra_bench.records.schema import Record
 
 if TYPE_CHECKING:

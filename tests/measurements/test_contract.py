@@ -10,8 +10,8 @@ from lra_bench.config.import_path import importable
 from lra_bench.config.measurements import measurements, our_measurements
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import UserError
+from lra_bench.contracts.measurement import Measurement
 from lra_bench.figures import all_figures
-from lra_bench.measurement import Measurement
 from lra_bench.measurements.subject import Subject
 from lra_bench.page import facts
 from lra_bench.records.schema import Record
@@ -26,7 +26,7 @@ OWN = """
 from dataclasses import dataclass
 from typing import TypedDict
 
-from lra_bench.measurement import Column, Display, Measurement, Points, ScoreOver
+from lra_bench.contracts.measurement import Column, Display, Measurement, Points, ScoreOver
 from lra_bench.options.declaration import AT_LEAST_ONE, option
 
 class Result(TypedDict):

@@ -15,8 +15,8 @@ import pytest
 
 from lra_bench.cli import main
 from lra_bench.contracts import UserError
+from lra_bench.contracts.measurement import Limit
 from lra_bench.figures.palette import FAMILIES, look
-from lra_bench.measurement import Limit
 from lra_bench.page import charts, facts
 from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
 from lra_bench.page.page import page, write_page

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     ),
 }
 TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {
-    f"{name}.py" for name in ("measurement", "build", "errors", "progress")
+    f"{name}.py" for name in ("build", "errors", "progress")
 }
 CHEAP = (
     "lra_bench.api",

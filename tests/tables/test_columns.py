@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import lra_bench
-from lra_bench.measurement import Column
+from lra_bench.contracts.measurement import Column
 from lra_bench.page.page import page
 from lra_bench.records import store
 from lra_bench.records.schema import Record

@@ -15,10 +15,10 @@ import pytest
 from scipy import stats
 
 from lra_bench.contracts import UserError
+from lra_bench.contracts.measurement import Limit
 from lra_bench.figures.costs import score_vs_speed
 from lra_bench.figures.ranks import ranks
 from lra_bench.figures.speed_vs_length import speed_vs_length
-from lra_bench.measurement import Limit
 from lra_bench.measurements.restriction import Restriction
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Machine
