@@ -17,6 +17,7 @@ POINT_INCHES = 0.045  # half of the size of a marker
 LINE_INCHES = 0.015  # half of the size of a line segment
 RINGS_INCHES = (0.01, 0.06, 0.12, 0.19, 0.27, 0.36, 0.46, 0.58, 0.72, 0.88)
 LEADER_INCHES = 0.09  # labels farther than this from their point are connected to it by a line
+MOST_COVERED = 0.05  # fraction of the area of a label that earlier ones may cover
 DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
 
 
@@ -32,9 +33,10 @@ def place(
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
     Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2). If there is no free position, the
-    one with the least overlap is used. ``x`` and ``y`` are the coordinates of the points (P,), ``names`` the labels of
-    the points at the indices ``named``, by default all; ``colours`` are those of the lines that connect distant labels
-    to their points. Limits and scales of the axes must be set before.
+    one with the least overlap is used; a label that would be covered by more than ``MOST_COVERED`` is left out. ``x``
+    and ``y`` are the coordinates of the points (P,), ``names`` the labels of the points at the indices ``named``, by
+    default all; ``colours`` are those of the lines that connect distant labels to their points. Limits and scales of
+    the axes must be set before.
     """
     ax.get_xlim(), ax.get_ylim()  # matplotlib computes pending autoscale limits only when they are read
     dpi: float = ax.figure.dpi
@@ -47,7 +49,7 @@ def place(
             *(np.hstack([line - LINE_INCHES, line + LINE_INCHES]) for line in on_lines),
         ]
     )
-    height = TINY / POINTS
+    height, unlabelled = TINY / POINTS, len(taken)
     text_of = dict(zip(range(len(points)) if named is None else named, names, strict=True))
     for index in sorted(text_of, key=lambda index: -points[index, 1]):
         width = text_inches(text_of[index], TINY)
@@ -55,8 +57,11 @@ def place(
         inside = (boxes[:, :2] >= box[:2]).all(1) & (boxes[:, 2:] <= box[2:]).all(1)
         across = np.minimum(boxes[:, None, 2], taken[:, 2]) - np.maximum(boxes[:, None, 0], taken[:, 0])
         up = np.minimum(boxes[:, None, 3], taken[:, 3]) - np.maximum(boxes[:, None, 1], taken[:, 1])
-        covered = (across.clip(0) * up.clip(0)).sum(1) + 1e3 * ~inside
-        best = int(np.argmin(covered.round(6)))  # the first minimum is the nearest position
+        overlaps = across.clip(0) * up.clip(0)
+        # The first minimum is the nearest position.
+        best = int(np.argmin((overlaps.sum(1) + 1e3 * ~inside).round(6)))
+        if overlaps[best, unlabelled:].sum() > MOST_COVERED * width * height:
+            continue
         left, bottom, right, top = boxes[best]
         taken = np.vstack([taken, boxes[best]])
         middle = np.array([(left + right) / 2, (bottom + top) / 2])

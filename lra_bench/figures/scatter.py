@@ -106,7 +106,7 @@ class Scatter(Figure):
                 *([bar("95 % confidence interval of the fit", "_")] if self.interval else []),
             ]
             few = max(map(len, panels)) > MOST_NAMES
-            unnamed = [f"At most {MOST_NAMES} points of a panel are named; all are in the CSV file"] if few else []
+            unnamed = ["Points without room for their name have none; all are in the CSV file"] if few else []
             notes = [*unnamed, *floor_notes(rows)]
             yield Sheet(parts, pages(drawn, width, columns, [legend], parts), rows, notes)
 
