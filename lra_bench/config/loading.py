@@ -56,7 +56,7 @@ def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
     try:
         composed = hydra_compose(EMPTY, [f"+{group}={name}", *([f"hydra.searchpath=[{sources}]"] if sources else [])])
         return OmegaConf.to_container(composed, resolve=False)  # type: ignore[return-value]
-    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError, RecursionError) as error:
         fault = " ".join(str(error).split())
         raise UserError(f"{group}={name}: a configuration file cannot be read ({fault})") from error
 

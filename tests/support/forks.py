@@ -120,6 +120,8 @@ class Forks:
         self._commands += 1
         output = self.output.with_name(f"command{self._commands}.out")
         errors = output if together else output.with_suffix(".err")
+        for path in (output, errors):  # the command may be killed before it opens them
+            path.touch()
         settings = {"variables": folder.environment, "folder": str(folder.root), "grace": grace}
         return ForkedCommand(
             self._start({"arguments": arguments, "output": str(output), "errors": str(errors), **settings}),
