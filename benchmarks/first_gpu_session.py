@@ -60,7 +60,7 @@ SHORT = (
 PLUGINS = ("-p", "no:cacheprovider", "-p", "no:benchmark")
 """Options of pytest; the plug-in ``pytest-benchmark`` fails together with ``pytest-xdist``."""
 GROUP = 2
-"""Number of systems in one profile. On an H200 each model took 10 seconds per batch, mode and length."""
+"""Number of systems in one profile. On an H200, one batch size, mode and length of a model takes 10 seconds."""
 SHORTEST = 5.0
 """Seconds that must be left to start an item."""
 TAIL = 2000

@@ -10,7 +10,7 @@ from lra_bench.contracts import TaskSpec, UserError
 from .schema import CellConfig, PretrainOptions
 
 NONE, MASKED, CAUSAL, RECORD = "none", "masked", "causal", "record"
-"""Values of ``pretrain.name``; with ``RECORD`` the weights of another cell are loaded instead."""
+"""Values of ``pretrain.name``. ``RECORD`` loads the weights of another cell and does not pretrain."""
 
 PROBABILITY_OF_TOKENS, PROBABILITY_OF_VALUES = 0.15, 0.5
 """Default probabilities with which a position is hidden."""
@@ -27,7 +27,7 @@ def has_objective(config: CellConfig) -> bool:
 
 
 def pretraining_steps(config: CellConfig) -> int:
-    """Return the number of steps of the pretraining of a cell, 0 without an objective."""
+    """Return the number of pretraining steps of a cell, 0 if it is not pretrained."""
     return (config.pretrain.steps or config.train.steps) if has_objective(config) else 0
 
 

@@ -141,7 +141,7 @@ class Pretrainable(Protocol):
     width: int
 
     def states(self, batch: Batch) -> Output:
-        """Return the hidden states of all tokens (B, N, E) in place of logits; each example is one sequence."""
+        """Return an output whose logits are the hidden states (B, N, E) of all tokens. Each example is one sequence."""
 
     def refuses_pretraining(self) -> str | None:
         """Return why this network has no such states, or None if it has."""

@@ -72,11 +72,11 @@ class Curves(Figure):
         raise NotImplementedError
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        """Return the title of a panel from its rows and those of the sheet: the task and the values of ``subtitle``."""
+        """Return the title of a panel: the task, and the values of the columns ``subtitle``."""
         return " · ".join(filter(None, (panel_title(rows, sheet), *rows[[*self.subtitle]].iloc[0].map(str))))
 
     def scale(self, rows: pd.DataFrame) -> float:
-        """Return the factor of y, by default that of scores."""
+        """Return the factor by which values of y are multiplied, by default that of scores."""
         return units_of(rows)[0]
 
     def legend(self, rows: pd.DataFrame) -> Sequence[Entry]:

@@ -36,7 +36,7 @@ class _HeatMap(TaskTable):
         return record.status != "ok" or record.score() is not None
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant and task; seeds without a score are used if there is no other."""
+        """Return one row per variant and task, from the seeds with a score, or from all seeds if none has one."""
         data = averaged(scores(records))
         scored = data["score"].notna()
         if scored.any():
@@ -95,7 +95,7 @@ class _Abilities(TaskTable):
         return "" if measured.get("floor", record.best_floor()) is not None else "without a floor"
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant and task; seeds without a score are used if there is no other.
+        """Return one row per variant and task, from the seeds with a score, or from all seeds if none has one.
 
         Tasks are in the order of the group. ``ratio`` is the length of the examples relative to the training length: 1,
         or that of ``measured_at`` in the file of the group. ``skill`` is 0 if the mean over seeds does not exceed the

@@ -87,7 +87,7 @@ class MadCompression(SyntheticTask):
         return Block(block.tokens, targets), valid & (targets[:, -1] == self.symbols - 1)
 
     def properties(self, block: Block) -> Mapping[str, NDArray[Any]]:
-        """Return the ``distance`` of each target from the place after the end, (T,); the marker has 1."""
+        """Return the distances (T,) of the targets from the end of the example, which is 1 for the last token."""
         import numpy as np
 
         rows, length = block.tokens.shape

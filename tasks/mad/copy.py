@@ -1,4 +1,4 @@
-"""Selective copying of MAD: repeat symbols that stand among blanks, in order."""
+"""Selective copying of MAD: repeat the symbols between blanks, in order."""
 
 from __future__ import annotations
 

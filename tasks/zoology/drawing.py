@@ -16,7 +16,7 @@ from lra_bench.data.splitmix import below
 from ..synthetic.drawing import BLANK, free_place, shuffle, start
 
 FIRST_KEY = 2
-"""Token of the first key; symbol 0 of the authors is the blank."""
+"""Token of the first key. Symbol 0 of the original code is the blank."""
 
 
 @compiled

@@ -273,7 +273,7 @@ def test_defaults_depend_on_the_inputs_and_the_recipe():
 
 
 def test_pretraining_learns_a_rule_of_the_inputs(tmp_path):
-    """Every row repeats one token, so that hidden ones can be restored from the others."""
+    """Examples that repeat one token, so that hidden tokens can be predicted from the others."""
     tokens = [[1 + row % 8] * 12 for row in range(40)]
     table = datasets.Dataset.from_dict({"tokens": tokens, "target": [0] * 40})
     settings = config(replace(MASKED, steps=60))
