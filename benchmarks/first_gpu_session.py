@@ -8,7 +8,7 @@ Run from the repository, with the packages that docs/gpu.md lists:
 
 Step A checks attention, the memory limit and the tests that need a GPU; B trains every system for three steps and
 compares its logits with those on the CPU; C measures speed and trains cells of the protocol ``small``; D runs several
-cells at the same time, and a compiled, an accelerated and an energy-measuring cell.
+cells at the same time, an energy-measuring and a compiled cell.
 
 Each item of a step runs in its own process with a time limit. Its result is a line of ``<output>/items.jsonl``, its
 output is in ``<output>/logs``, and records of cells are in ``<output>/results``. The same command resumes an
@@ -60,7 +60,7 @@ SHORT = (
 PLUGINS = ("-p", "no:cacheprovider", "-p", "no:benchmark")
 """Options of pytest; the plug-in ``pytest-benchmark`` fails together with ``pytest-xdist``."""
 GROUP = 2
-"""Number of systems in one profile. On an H200, one batch size, mode and length of a model takes 10 seconds."""
+"""Number of systems in one profile. On an H200, one batch size, mode and length of a model takes 8 seconds."""
 SHORTEST = 5.0
 """Seconds that must be left to start an item."""
 TAIL = 2000
@@ -174,13 +174,10 @@ def speed(session: Session) -> Iterator[Item]:
 
 
 def cells(session: Session) -> Iterator[Item]:
-    """Yield step D: four cells at the same time, then one each with accelerated kernels, energy and compilation."""
+    """Yield step D: four cells at the same time, then one with energy and one with compilation."""
     smoke = ("protocol=smoke", "measure.energy=false")
     for name in ("transformer", "performer", "mamba2", "s4d"):
         yield Item("D", f"cell {name}", bench(session, "task=listops", f"model={name}", *smoke), 60, together=True)
-    if session.device == "cuda" and not session.tiny:
-        accelerated = ("model=gla", "hardware.accelerated=true", "hardware.precision=bf16")
-        yield Item("D", "accelerated", bench(session, "task=listops", *accelerated, *smoke), 45)
     energy = ("model=local", "protocol=smoke", "measure.energy=true")
     yield Item("D", "energy", bench(session, "task=listops", *energy), 45)
     compiled = ("task=listops", "model=transformer", *smoke, "hardware.compile=true")

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import Batch, UserError
+from lra_bench.models.kernels import devices
 from lra_bench.profiling.bench import model_at
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, first_line, resolve
@@ -136,7 +138,8 @@ def systems(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """
     hardware = resolve(HardwareOptions(device=asked.device, precision=asked.precision, threads=asked.threads))
     hardware.apply()
-    with hydra_context():
+    cpu_types = (*devices.CPU_TYPES, "cuda") if asked.form == "cpu" else devices.CPU_TYPES
+    with hydra_context(), mock.patch.object(devices, "CPU_TYPES", cpu_types):
         for name in asked.systems.split(",") if asked.systems else [row["name"] for row in options("models")]:
             started = time.perf_counter()
             print(json.dumps({"started": name}), flush=True)
@@ -238,6 +241,7 @@ def main() -> int:
     parser.add_argument("--protocol", default="small")
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--form", choices=("gpu", "cpu"), default="gpu", help="form of kernels that have two")
     asked = parser.parse_args()
     for found in PROBES[asked.probe](asked):
         print(json.dumps(found), flush=True)

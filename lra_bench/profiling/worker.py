@@ -187,8 +187,9 @@ def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
                 answer = getattr(model, command)(**arguments)
             except Exception as error:
                 answer = {"failed": status_of(error)}
+            if "failed" in answer:  # outside the except block, because the traceback of the error references tensors
+                gc.collect()
                 model.release()
-            # Outside the except block: the traceback of the error references tensors.
             yield answer
 
 

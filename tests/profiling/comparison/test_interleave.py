@@ -1,11 +1,13 @@
 """Interleaved timing of models at one length: the order of commands, results, and failures of single workers."""
 
 import dataclasses
+import io
 import itertools
 import threading
 import time
+import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -369,6 +371,28 @@ def test_round_of_short_steps_starts_with_a_step_that_is_not_timed(in_process: l
         calls.clear()
         assert len(one.time_block(3)["seconds"]) == 3
         assert len(calls) == 3 + lead
+
+
+def test_a_failed_step_is_freed_before_the_memory_of_its_worker_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that a failed worker still holds would be missing in the other workers of the device."""
+    alive: list[bool] = []
+
+    class Failing:
+        def __init__(self, _: object) -> None:
+            self.activation: Callable[[], object] = lambda: None
+
+        def train(self) -> None:
+            activation = torch.zeros(8)
+            self.activation = weakref.ref(activation)
+            raise MemoryError("no memory left")
+
+        def release(self) -> None:
+            alive.append(self.activation() is not None)
+
+    monkeypatch.setattr(worker, "TimedModel", Failing)
+    commands = io.StringIO('{"attention": null}\n{"command": "train"}\n')
+    assert [list(answer) for answer in worker.answers(commands)] == [["failed"]]
+    assert alive == [False]
 
 
 @pytest.mark.slow
