@@ -59,7 +59,7 @@ Reference = Annotated[
     Path | None,
     typer.Option(
         "--reference",
-        help="Folder of reference boards, or none; default: $LRA_BENCH_REFERENCE, or results/reference of the checkout",
+        help="Folder of reference boards, or none; default: $LRA_BENCH_REFERENCE, or the boards of lra-bench",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]

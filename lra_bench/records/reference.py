@@ -1,4 +1,4 @@
-"""Reference boards: records that are part of the checkout, shown next to the user's records and marked as such."""
+"""Reference boards: records that are part of lra-bench, shown next to the user's records and marked as such."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from .store import RUNS, existing_root, load_all
 
 NONE = "none"
 CHECKOUT = Path(__file__).resolve().parents[2]
+INSTALLED = Path(__file__).resolve().parents[1] / "boards"
+"""Folder of the boards in an installed wheel, which a checkout does not contain."""
 
 
 def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
-    """Return the folder of reference boards: ``option``, ``$LRA_BENCH_REFERENCE``, or that of the checkout.
+    """Return the folder of reference boards: ``option``, ``$LRA_BENCH_REFERENCE``, or that of lra-bench.
 
-    None if the option or the variable is ``none`` or if there is no checkout because the package was installed from a
-    wheel. Raises ``UserError`` if the folder named by the option or the variable does not exist.
+    None if the option or the variable is ``none`` or if lra-bench was installed without boards. Raises ``UserError`` if
+    the folder named by the option or the variable does not exist.
     """
     for name, value in (("--reference", option), ("LRA_BENCH_REFERENCE", os.environ.get("LRA_BENCH_REFERENCE"))):
         if value and str(value) != NONE:
@@ -34,8 +36,7 @@ def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
             return folder
         if value:
             return None
-    folder = CHECKOUT / "results" / "reference"
-    return folder if folder.is_dir() and (CHECKOUT / "pyproject.toml").is_file() else None
+    return next(filter(Path.is_dir, (INSTALLED, CHECKOUT / "results" / "reference")), None)
 
 
 def boards(folder: Path | None) -> Iterator[tuple[str, Path]]:

@@ -16,6 +16,7 @@ INSTALLED_AS = {
     "models/": "lra_bench/models/",
     "conf/": "lra_bench/conf/",
     "results/published/": "lra_bench/published/",
+    "results/reference/": "lra_bench/boards/",
 }
 
 

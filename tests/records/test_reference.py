@@ -59,6 +59,9 @@ def test_folder_of_boards_by_option_variable_and_checkout(monkeypatch, tmp_path)
     assert names == sorted(path.parent.name for path in (ROOT / "results" / "reference").glob("*/records.jsonl"))
     monkeypatch.setattr(reference, "CHECKOUT", tmp_path)  # as in a wheel
     assert reference.reference_root() is None
+    (tmp_path / "boards").mkdir()
+    monkeypatch.setattr(reference, "INSTALLED", tmp_path / "boards")
+    assert reference.reference_root() == tmp_path / "boards"
     assert reference.load_reference(None) == []
     monkeypatch.setenv("LRA_BENCH_REFERENCE", str(tmp_path))
     assert reference.reference_root() == tmp_path
