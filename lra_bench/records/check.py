@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,11 +14,13 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import bar
 from lra_bench.runtime.findings import Finding
 
+from .board import changed_files, read_board
 from .key import CellKey
 from .packed import RECORDS, digest, packed, table_file
 from .profiles import load_profiles
 from .schema import Record
 from .store import RUNS, content_of, is_misplaced, read
+from .tables import array, arrow, first_block
 
 LARGE_BYTES = 64 * 2**20
 """Size above which a file is reported."""
@@ -57,6 +60,13 @@ def check_store(root: Path) -> Iterator[Finding]:
         if path.is_file() and "-" in path.stem and digest(path.read_bytes()) != path.stem.rpartition("-")[2]
     ]
     yield _finding("curves and predictions", missing + changed, f"all {len(tables):,} present and unchanged")
+    if (root / RECORDS).is_file():
+        try:
+            board = read_board(root)
+            yield _finding("board", list(changed_files(root, board)), f"all {len(board['sha256'])} files unchanged")
+        except UserError as error:
+            yield _finding("board", [str(error)], "")
+    yield _finding("scores", list(filter(None, map(_score_fault, records))), "those of the predictions")
     known = {path for path, _ in records} | tables
     unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
     yield _finding("other files", unknown, "none", "not part of any record: ")
@@ -82,6 +92,30 @@ def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Re
                 broken.append(str(error))
             advance(1)
     return found, versions
+
+
+def _score_fault(loaded: tuple[Path, Record]) -> str:
+    """Return how the test score of a record differs from that of its predictions; empty if both agree or are missing.
+
+    The section ``test_targets`` contains the score of predictions if that of ``test`` is of generated sequences.
+    """
+    path, record = loaded
+    stored = record.metrics.get("test_targets", record.metrics.get("test"))
+    try:
+        table = arrow(record, "predictions")
+    except UserError as error:
+        return str(error)
+    if stored is None or table is None or not {"loss", "scored"} <= set(table.schema.names):
+        return ""
+    table = table.filter(first_block(table))
+    correct, loss, scored = (
+        float(array(table[name]).astype("float64").sum()) for name in ("correct", "loss", "scored")
+    )
+    found = {"n": scored, "accuracy": correct / scored, "bits_per_character": loss / scored / math.log(2)}
+    for name, value in found.items():
+        if name in stored and not math.isclose(stored[name], value, rel_tol=1e-5, abs_tol=1e-6):
+            return f"{path}: {name} is {stored[name]:.6g}, that of its predictions {value:.6g}"
+    return ""
 
 
 def _repeated(records: Sequence[tuple[Path, Record]]) -> Iterator[str]:

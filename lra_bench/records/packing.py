@@ -12,6 +12,7 @@ from typing import Any
 from lra_bench.contracts import UserError
 from lra_bench.runtime.files import replacing
 
+from .board import write_board
 from .packed import RECORDS, digest
 from .schema import Record
 from .store import RUNS, TABLES, load_all, root_in_errors, write_lock
@@ -35,7 +36,7 @@ def pack(root: Path) -> int:
 
     Records that are packed already are kept, unless ``runs`` contains a record of the same cell. ``records.jsonl`` is
     replaced after the tables that it names were written, and the files in ``runs`` are removed last. The number of
-    records is returned.
+    records is returned. ``board.json`` contains the digests of the files.
 
     Raises ``UserError`` if a file is not a valid record or table, or if the tables of two records have different
     columns, and ``Unwritable`` if the folder cannot be written.
@@ -51,6 +52,7 @@ def pack(root: Path) -> int:
                 json.dump(replace(record, artifacts=artifacts).to_dict(), file, separators=(",", ":"), allow_nan=False)
                 file.write("\n")
         _remove_files(root, records, {table.partition("#")[0] for tables in written.values() for table in tables})
+        write_board(root)
     return len(records)
 
 

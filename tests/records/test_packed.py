@@ -61,7 +61,7 @@ def test_packed_records_and_their_tables_equal_the_files(results: Path) -> None:
     before = content(results)
     assert pack(results) == len(before) == 4
     names = sorted(path.name.partition("-")[0] for path in results.iterdir() if path.is_file())
-    assert names == ["curves", "predictions", RECORDS]
+    assert names == ["board.json", "curves", "predictions", RECORDS]
     assert not (results / store.RUNS).exists()
     assert_equal(content(results), before)
     assert all(finding.ok is not False for finding in check_store(results))
