@@ -71,6 +71,15 @@ EXAMPLES = {
     "results list": ("lra-bench results list", "lra-bench results list --results other/results --json"),
     "results check": ("lra-bench results check",),
     "results pack": ("lra-bench results pack --results my_board",),
+    "results push": (
+        "lra-bench results push user/boards --results my_board --dry-run",
+        "lra-bench results push user/boards --results my_board --pull-request",
+    ),
+    "results pull": (
+        "lra-bench results pull user/boards --to boards",
+        "lra-bench results pull user/boards --to proposed --revision refs/pr/1",
+    ),
+    "results schema": ("lra-bench results schema",),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,13 @@ from lra_bench.progress import say
 
 from .options import Json, Results, print_findings, print_json, print_table, root_of, rounded
 
-app = typer.Typer(help="Import, list, check and pack records.")
+if TYPE_CHECKING:
+    from lra_bench.records.hub import Transfer
+
+app = typer.Typer(help="Import, list, check, pack, push and pull records.")
+
+Repo = Annotated[str, typer.Argument(help="Data set of the Hugging Face Hub, such as user/boards")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print files and sizes and transfer none")]
 
 
 @app.command("import")
@@ -63,6 +69,61 @@ def pack(results: Results = None) -> None:
 
     root = existing_root(results)
     print(f"{pack(root):,} records in {root}")
+
+
+@app.command()
+def push(
+    repo: Repo,
+    results: Results = None,
+    board: Annotated[
+        str | None, typer.Option("--board", help="Name of the board; default: that of the results folder")
+    ] = None,
+    pull_request: Annotated[bool, typer.Option("--pull-request", help="Open a pull request of the data set")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Push a packed results folder to a data set of the Hugging Face Hub.
+
+    The token is the one that hf auth login stores. The folder is checked first, and no record of the data set is
+    changed or removed.
+    """
+    from lra_bench.records.hub import push
+
+    root = root_of(results)
+    transfers, url = push(root, repo, board or root.name, pull_request, dry_run)
+    _print_transfers(transfers)
+    print(url, end="\n" if url else "")
+
+
+@app.command()
+def pull(
+    repo: Repo,
+    to: Annotated[Path, typer.Option("--to", help="Folder of boards, for --reference")] = Path("boards"),
+    revision: Annotated[
+        str | None, typer.Option("--revision", help="Branch, commit or pull request (refs/pr/1) of the data set")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Pull the boards of a data set of the Hugging Face Hub.
+
+    Each board is checked as by results check before it is written. No record in the folder is changed or removed.
+    """
+    from lra_bench.records.hub import pull
+
+    _print_transfers(pull(repo, to, revision, dry_run))
+
+
+def _print_transfers(transfers: list[Transfer]) -> None:
+    sizes = sum(each.size_bytes for each in transfers if each.status == "new")
+    print_table([{"file": each.file, "bytes": f"{each.size_bytes:,}", "status": each.status} for each in transfers])
+    print(f"{sizes / 2**20:,.1f} MiB in new files")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a record."""
+    from lra_bench.records.json_schema import record_schema
+
+    print_json(record_schema())
 
 
 @app.command()

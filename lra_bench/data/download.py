@@ -68,11 +68,11 @@ class Remote:
             if not self.revision:
                 raise ValueError(f"{self.repository}: a file of the Hub needs a pinned revision")
             hub = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
-            if not _is_safe(hub):
+            if not is_safe(hub):
                 shown = without_credentials(f"://{hub}").removeprefix("://")
                 raise UserError(f"HF_ENDPOINT={shown}: only https is supported; set it to an address with https://")
             address = f"{hub}/datasets/{self.repository}/resolve/{self.revision}/{quote(self.url)}"
-        if not _is_safe(address):
+        if not is_safe(address):
             raise UserError(f"{without_credentials(address)}: only https is supported")
         return address
 
@@ -246,7 +246,7 @@ def _receive(response: requests.Response, remote: Remote, part: Path, start: int
     return total is None or received == total
 
 
-def _is_safe(address: str) -> bool:
+def is_safe(address: str) -> bool:
     """Return whether an address uses https, or http to this machine."""
     parts = urlsplit(address)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_MACHINE)
@@ -254,7 +254,7 @@ def _is_safe(address: str) -> bool:
 
 def _refuse_unsafe(response: requests.Response, remote: Remote, part: Path) -> None:
     """Raise ``NotFetched`` if a response redirects to an address that is not safe."""
-    if response.is_redirect and not _is_safe(target := urljoin(response.url, response.headers["Location"])):
+    if response.is_redirect and not is_safe(target := urljoin(response.url, response.headers["Location"])):
         response.close()
         raise NotFetched([remote], part.parent, f"the host redirects to {target}, which is not encrypted")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from lra_bench.contracts import UserError
 from lra_bench.data.digest import sha256_of_file
@@ -66,7 +66,7 @@ def read_board(root: Path) -> Board:
     for name in content["sha256"]:
         if not FILE.fullmatch(name):
             raise UserError(f"{path}: {name} is no file of a board")
-    return Board(**content)
+    return cast(Board, content)
 
 
 def changed_files(root: Path, board: Board) -> Iterator[str]:
@@ -92,7 +92,10 @@ def _same(one: Record, other: Record) -> bool:
     if replace(one, artifacts={}) != replace(other, artifacts={}):
         return False
     for table in (curves, predictions):
-        frames = table(one), table(other)
-        if frames[0] is not frames[1] and (frames[0] is None or not frames[0].equals(frames[1])):
+        frame, other_frame = table(one), table(other)
+        if frame is None or other_frame is None:
+            if frame is not other_frame:
+                return False
+        elif not frame.equals(other_frame):
             return False
     return True

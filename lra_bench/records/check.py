@@ -6,8 +6,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import UserError
@@ -100,7 +101,7 @@ def _score_fault(loaded: tuple[Path, Record]) -> str:
     The section ``test_targets`` contains the score of predictions if that of ``test`` is of generated sequences.
     """
     path, record = loaded
-    stored = record.metrics.get("test_targets", record.metrics.get("test"))
+    stored: Mapping[str, Any] | None = record.metrics.get("test_targets", record.metrics.get("test"))
     try:
         table = arrow(record, "predictions")
     except UserError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import math
 import re
@@ -172,5 +173,40 @@ def _schema(hint: Any) -> CoreSchema:
 def _fields_schema(cls: Any, required: Mapping[str, bool]) -> CoreSchema:
     hints = typing.get_type_hints(cls)
     return core_schema.typed_dict_schema(
-        {name: core_schema.typed_dict_field(_schema(hints[name]), required=needed) for name, needed in required.items()}
+        {
+            name: core_schema.typed_dict_field(_schema(hints[name]), required=needed)
+            for name, needed in required.items()
+        },
+        metadata={"description": inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].replace("\n", " ")},
     )
+
+
+def json_schema(hint: Any) -> dict[str, Any]:
+    """Return the JSON Schema of the values that ``check`` accepts for a type hint."""
+    return _as_json_schema(_schema(hint))
+
+
+_NUMBERS = {"gt": "exclusiveMinimum", "lt": "exclusiveMaximum", "ge": "minimum", "le": "maximum"}
+_NAMES = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}
+
+
+def _as_json_schema(schema: Any) -> dict[str, Any]:
+    kind = schema["type"]
+    if kind == "any":
+        return {}
+    if kind == "nullable":
+        inner = _as_json_schema(schema["schema"])
+        return {"anyOf": [inner, {"type": "null"}]} if inner else {}
+    if kind == "list":
+        return {"type": "array", "items": _as_json_schema(schema["items_schema"])}
+    if kind == "dict":
+        return {"type": "object", "additionalProperties": _as_json_schema(schema["values_schema"])}
+    if kind == "typed-dict":
+        fields = schema["fields"]
+        return {
+            **schema["metadata"],
+            "type": "object",
+            "properties": {name: _as_json_schema(field["schema"]) for name, field in fields.items()},
+            "required": [name for name, field in fields.items() if field["required"]],
+        }
+    return {"type": _NAMES[kind], **{_NUMBERS[name]: bound for name, bound in schema.items() if name in _NUMBERS}}
