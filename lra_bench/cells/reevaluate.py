@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lra_bench.measurements.extrapolation import Measured
     from lra_bench.runtime.hardware import Hardware
     from lra_bench.training.checkpoint import Checkpoints
-    from lra_bench.training.evaluation import Evaluation
 
 ALL_KNOBS = "ALL"
 
@@ -116,7 +115,8 @@ def reevaluate(
         )
         after = joined(request.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
         if write:
-            test = _test_of(found)
+            at_training_length = (result for place, result in found.evaluations.items() if place.ratio == 1)
+            test = next((result for result in at_training_length if result.target_correct is not None), None)
             subject = Subject(config, task, model, test=test)
             context = Context(machine, machine, number, options.evaluation_batch_size, lambda: attempt)
             # Slices of an existing record remain: they are parts of its test score, which is not measured again.
@@ -126,7 +126,9 @@ def reevaluate(
                 record.minimal_pairs = MinimalPairs(options).measure(subject, context)
             _join(record, after, found, number)
             update(record)
-    return after, _new_points(after, found.points)
+    # Each as it is stored, if it is part of the section.
+    stored = {(p["variant"], p["knob"], p["length"], p["attempt"]): p for p in after["points"]}
+    return after, [stored.get((p["variant"], p["knob"], p["length"], p["attempt"]), p) for p in found.points]
 
 
 def trained_model(path: Path, config_dir: Path | None = None, trusted: Sequence[str] = ()) -> nn.Module:
@@ -270,14 +272,6 @@ def _request(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence
     return _Request(selected, list(knobs), longest, kept)
 
 
-def _test_of(found: Measured) -> Evaluation | None:
-    """Return the evaluation at the training length without a knob, None if there is none."""
-    at_training_length = (
-        result for place, result in found.evaluations.items() if place.ratio == 1 and result.target_correct is not None
-    )
-    return next(at_training_length, None)
-
-
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:
     """Write the record with its new section and its predictions, replacing old predictions that were made again."""
     import pandas as pd
@@ -295,9 +289,3 @@ def _join(record: Record, after: Extrapolation, found: Measured, number: int) ->
         parts.insert(0, old[[place not in again for place in places]])
     record.extrapolation, record.attempt = after, number
     store.amend(record, pd.concat(parts, ignore_index=True) if parts else None)
-
-
-def _new_points(after: Extrapolation, found: Sequence[ExtrapolationPoint]) -> list[ExtrapolationPoint]:
-    """Return the measured points, each as it is stored in the section ``after`` if it is part of it."""
-    stored = {(p["variant"], p["knob"], p["length"], p["attempt"]): p for p in after["points"]}
-    return [stored.get((p["variant"], p["knob"], p["length"], p["attempt"]), p) for p in found]

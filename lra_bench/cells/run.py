@@ -125,7 +125,7 @@ def _guarded(stages: Stages) -> Outcome:
     ``Unwritable`` is the only ``UserError`` that is converted, because the cell can be resumed. Others are raised.
     """
     from lra_bench.training.meter import Diverged
-    from lra_bench.training.torchrun import GroupFailed
+    from lra_bench.training.ranks import GroupFailed
 
     from .stages import Incompatible
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,6 @@ from lra_bench.measurements.subject import Context, Subject
 from lra_bench.measurements.task_score import interval_of_task, score_of_task
 from lra_bench.records.machines import CEILING
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Capability
 from lra_bench.records.skill import strongest
 from lra_bench.runtime.garbage import restore_collections
 from lra_bench.runtime.memory import peak_memory
@@ -43,7 +42,7 @@ from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, selected_value, train
 from lra_bench.training.optimizer import hinted_rates
 from lra_bench.training.pretraining import constant_floor, input_rows, load_pretrained, pretrain, section
-from lra_bench.training.torchrun import train_in_group
+from lra_bench.training.ranks import train_in_group
 
 if TYPE_CHECKING:
     from lra_bench.contracts import Task
@@ -167,7 +166,8 @@ class Stages:
         self.stage = "building the model"
         with located(self.config):
             model: nn.Module = build_model(self.config, task.spec)
-        self.record.capability = _capability(model)
+        capability = getattr(model, "capability", None)
+        self.record.capability = None if capability is None else capability.as_dict()
         self.record.parameters = ParameterCounts.of(model)
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
@@ -299,11 +299,6 @@ def _can_be_checked(model: nn.Module, spec: TaskSpec) -> bool:
     """Return whether a model runs without a preparation, on single sequences."""
     network_of_pairs = spec.kind == "matching" and getattr(model, "mixers", None) is None
     return not (network_of_pairs or isinstance(model, Prepared))
-
-
-def _capability(model: nn.Module) -> Capability | None:
-    capability = getattr(model, "capability", None)
-    return cast(Capability, capability.as_dict()) if capability is not None else None
 
 
 def _validation_floor(task: Task, rows: Rows, tokens: int | None) -> tuple[str | None, float | None]:

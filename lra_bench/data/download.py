@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,16 +142,19 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
             raise NotFetched([remote], folder, f"{name} disables network access")
     if not writes_cache():
         raise NotFetched([remote], folder, "a dry run does not download files")
-    with _folder_in_errors(folder), hold(target, f"downloading {target.name}"):
-        if is_whole(remote, folder, memory):
-            return target
-        part = target.with_name(f"{target.name}.part")
-        _fetch(remote, part)
-        if fault := remote.fault(part):
-            raise _deleted(remote, part, fault)
-        sync(part)
-        part.replace(target)
-        sync(folder)
+    try:
+        with hold(target, f"downloading {target.name}"):
+            if is_whole(remote, folder, memory):
+                return target
+            part = target.with_name(f"{target.name}.part")
+            _fetch(remote, part)
+            if fault := remote.fault(part):
+                raise _deleted(remote, part, fault)
+            sync(part)
+            part.replace(target)
+            sync(folder)
+    except OSError as error:
+        raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
     return target
 
 
@@ -169,14 +171,6 @@ def is_whole(remote: Remote, folder: Path, memory: Path | None = None) -> bool:
     if fault := remote.fault(target, memory):
         raise UserError(f"task.source: {target} {fault}; move it away to download the official file")
     return True
-
-
-@contextmanager
-def _folder_in_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
 
 
 def _fetch(remote: Remote, part: Path) -> None:

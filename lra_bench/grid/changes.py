@@ -70,13 +70,10 @@ def differences(first: Side, second: Side) -> list[dict[str, str]]:
         row = {"option": option, "A": one_line(values[0]), "B": one_line(values[1])}
         for side, value, name in zip((first, second), values, ("origin of A", "origin of B"), strict=True):
             if side.origins:
-                row[name] = _origin(option, value, side.origins)
+                origin = side.origins.get(option)
+                row[name] = "default or revision in code" if origin is None else explained(value, origin)
         rows.append(row)
     return rows
-
-
-def _origin(option: str, value: Any, given: Origins) -> str:
-    return explained(value, given[option]) if option in given else "default or revision in code"
 
 
 def changed_since(cell: Cell, results: Path, config_dir: Path | None) -> str:

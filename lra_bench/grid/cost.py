@@ -16,7 +16,6 @@ from lra_bench.config.pretraining import pretraining_steps
 from lra_bench.config.search import TRIAL, is_trial
 from lra_bench.contracts import UserError
 from lra_bench.records import store
-from lra_bench.records.key import CellKey
 from lra_bench.records.reference import boards
 from lra_bench.records.schema import Record
 
@@ -84,7 +83,7 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
     of the cell's task and protocol on this machine count. The training time is scaled to the cell's steps and batch
     size; the rest of the duration is not scaled.
     """
-    key = cell.key
+    key, settings = cell.key, (cell.key.model, cell.key.protocol, cell.key.hash)
     here = [
         record
         for record in records
@@ -93,7 +92,7 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
         and _same_machine(cell, record)
     ]
     tiers: tuple[tuple[str, Callable[[Record], bool]], ...] = (
-        ("the same cell of other seeds", lambda r: _settings(r.key) == _settings(key)),
+        ("the same cell of other seeds", lambda r: (r.key.model, r.key.protocol, r.key.hash) == settings),
         (key.model, lambda r: r.key.model == key.model),
         ("other models", lambda r: True),
     )
@@ -177,10 +176,6 @@ def _same_machine(cell: Cell, record: Record) -> bool:
     if cell.key.hardware == UNRESOLVED:
         return is_at(record, place_of(cell.config))
     return record.key.hardware == cell.key.hardware and measured_here(record)
-
-
-def _settings(key: CellKey) -> tuple[str, str, str]:
-    return key.model, key.protocol, key.hash
 
 
 def _scaled(record: Record, cell: Cell) -> float:

@@ -172,7 +172,11 @@ class Local(Launcher):
             for each in running:
                 each.process.stop(stop_signal)
 
-        with deferred(stop, stop_now) as stopped, _bar(len(jobs), one_at_a_time) as advance:
+        # Cells that run sequentially show their own bars.
+        shown: AbstractContextManager[ProgressCallback] = nullcontext(lambda n, doing="", /: None)
+        if not one_at_a_time:
+            shown = bar(len(jobs), "Measuring", unit="cells")
+        with deferred(stop, stop_now) as stopped, shown as advance:
             try:
                 while waiting or running:
                     while free and (acquired := _take_next(waiting)) is not None:
@@ -195,7 +199,8 @@ class Local(Launcher):
                     if waiting and not running and not wait_reported:
                         say(f"Other processes are measuring the remaining cells ({len(waiting)}); waiting for them.")
                         wait_reported = True
-                    advance(0, ", ".join(_name(each.job.planned) for each in running))
+                    keys = (each.job.planned.cell.key for each in running)
+                    advance(0, ", ".join(f"{key.task}/{key.model} {key.seed}" for key in keys))
                     ended = [each for each in running if each.process.poll() is not None]
                     for done in ended:
                         running.remove(done)
@@ -236,21 +241,6 @@ def _take_next(waiting: deque[CellJob]) -> tuple[CellJob, BaseFileLock] | None:
             return each, reserved
         waiting.append(each)
     return None
-
-
-def _bar(total: int, one_at_a_time: bool) -> AbstractContextManager[ProgressCallback]:
-    """Return a progress bar over cells, or no bar if cells run sequentially, because each cell shows its own bars."""
-    return nullcontext(_no_bar) if one_at_a_time else bar(total, "Measuring", unit="cells")
-
-
-def _no_bar(n: int, doing: str = "", /) -> None:
-    """Show nothing."""
-
-
-def _name(planned: Planned) -> str:
-    """Return the short name of a cell in the progress bar: ``listops/performer 0``."""
-    key = planned.cell.key
-    return f"{key.task}/{key.model} {key.seed}"
 
 
 def _outcome(ended: _Running) -> Outcome:

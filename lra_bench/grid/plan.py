@@ -128,18 +128,11 @@ class PlanCache:
 
         The model is built without memory for its parameters. Errors other than ``UserError`` are left to the cell.
         """
-        changed = any(text.lstrip("+").startswith(CHECKED) for text in composed.overrides)
-        config = composed.config
-        parts = [
-            config.model,
-            config.position,
-            asdict(config.backbone),
-            asdict(config.pretrain),
-            self.spec(config).name,
-        ]
-        name = json.dumps(parts, sort_keys=True)
-        if not changed:
+        if not any(text.lstrip("+").startswith(CHECKED) for text in composed.overrides):
             return ""
+        config = composed.config
+        parts = [config.model, config.position, asdict(config.backbone), asdict(config.pretrain)]
+        name = json.dumps([*parts, self.spec(config).name], sort_keys=True)
         if name not in self._refusals:
             self._refusals[name] = _refusal(config, self.spec(config))
         return self._refusals[name]

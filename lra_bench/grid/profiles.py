@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,8 @@ def comparison_plans(
     planned = plan(overrides, results, config_dir, cache=cache)
     absent = not_run(planned)
     for each in (each for each in planned if each not in absent):
-        shared = tuple(text for text in each.cell.overrides if not _is_model(text))
+        # Without those of the model.
+        shared = tuple(text for text in each.cell.overrides if re.match(r"[+~]*model([.=]|$)", text) is None)
         groups.setdefault(shared, []).append(each)
     with importable(config_dir):
         found = [_comparison_plan(shared, group, results, config_dir, cache) for shared, group in groups.items()]
@@ -108,11 +110,6 @@ def _comparison_plan(
         spec=cache.spec(config),
         protocol=standard.cell.key.protocol,
     )
-
-
-def _is_model(override: str) -> bool:
-    key = override.partition("=")[0].lstrip("+~")
-    return key == "model" or key.startswith("model.")
 
 
 def _name(planned: Planned) -> str:

@@ -118,7 +118,9 @@ class Slurm(Queue):
                 try:
                     submitted = executor.submit_array([SlurmJob(job.command) for job in array])
                 except (OSError, FailedJobError, FailedSubmissionError) as error:
-                    raise UserError(f"launcher=slurm: the jobs cannot be submitted ({_last_line(error)})") from error
+                    # For errors of sbatch the last line contains the reason.
+                    *_, reason = (str(error).strip() or type(error).__name__).splitlines()
+                    raise UserError(f"launcher=slurm: the jobs cannot be submitted ({reason})") from error
             yield {job: str(each.job_id) for job, each in zip(array, submitted, strict=True)}
 
     def states(self, jobs: Sequence[str]) -> dict[str, str] | None:
@@ -230,8 +232,3 @@ def _output_discarded() -> Iterator[None]:
             stack.callback(os.dup2, saved, number)
             os.dup2(null, number)
         yield
-
-
-def _last_line(error: Exception) -> str:
-    """Return the last line of the message, which for errors of sbatch contains the reason."""
-    return (str(error).strip() or type(error).__name__).splitlines()[-1]

@@ -239,7 +239,8 @@ class _Measuring:
         from lra_bench.training.evaluation import evaluate
 
         of_row: dict[int, tuple[Any, Any, Any]] = {}
-        label = "Depth" if budget is None else f"Depth, {_name(budget)}"
+        label = "Depth" if budget is None else f"Depth, {budget.kind}"
+        label += "" if budget is None or budget.value is None else f" {budget.value:g}"
         places = LANGUAGE_TOKENS if self.rows.spec.kind == "language_modeling" else None
         with self.controller.at_budget(budget), self.controller.recording() as recorded:
 
@@ -288,11 +289,11 @@ class _Measuring:
             for number in range(ROUNDS + 1):
                 for budget in budgets:
                     with self.controller.at_budget(budget):
-                        self._synchronize()
+                        self.hardware.synchronize()
                         start = time.perf_counter()
                         for batch in batches:
                             self.model(batch)
-                        self._synchronize()
+                        self.hardware.synchronize()
                         if number:  # the first round is a warm-up
                             rounds[budget].append(time.perf_counter() - start)
         tokens = sum(int(batch.lengths.sum()) for batch in batches)
@@ -307,12 +308,6 @@ class _Measuring:
         total = [each for each in counted if each is not None]
         tokens = sum(int(batch.lengths.sum()) for batch in batches)
         return sum(total) / tokens if len(total) == len(counted) else None
-
-    def _synchronize(self) -> None:
-        if self.hardware.device.type == "cuda":
-            import torch
-
-            torch.cuda.synchronize(self.hardware.device)
 
 
 def _slices(slicings: Mapping[str, Slicing], chosen: NDArray[np.int64] | None, depths: Depths) -> list[DepthSlice]:
@@ -330,8 +325,3 @@ def _slices(slicings: Mapping[str, Slicing], chosen: NDArray[np.int64] | None, d
         for name, own, place, label in labels
         if (members := (own.label_of if chosen is None else own.label_of[chosen]) == place).any()
     ]
-
-
-def _name(budget: DepthBudget) -> str:
-    """Return the text that a progress bar shows for a budget, such as ``threshold 0.5``."""
-    return budget.kind if budget.value is None else f"{budget.kind} {budget.value:g}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -259,12 +259,6 @@ class _Measuring:
             }
         return self._row_details[at]
 
-    def _evaluate(self, key: PointKey) -> Evaluation:
-        """Evaluate the model at one point."""
-        if self.task.spec.kind == "language_modeling":
-            return self._evaluate_context(key)
-        return self.known if key.ratio == 1 and self.known is not None else self._evaluate_rows(key)
-
     def _score_of_task(self, key: PointKey) -> TaskScore | None:
         """Return the score that the task computes itself at one point, None if it computes none."""
         if key.ratio == 1 and self.known_score is not None:
@@ -273,9 +267,13 @@ class _Measuring:
         batch_size = self.options.evaluation_batch_size
         return score_of_task(self.task, self.model, batch_size, length=length, variant=key.variant)
 
-    def _evaluate_rows(self, key: PointKey) -> Evaluation:
-        """Evaluate the model on rows of another length; raises ``UserError`` if task or model do not support it."""
+    def _evaluate(self, key: PointKey) -> Evaluation:
+        """Evaluate the model at one point; raises ``UserError`` if task or model do not support the length."""
         task, length = self.task, key.length
+        if task.spec.kind == "language_modeling":
+            return self._evaluate_context(key)
+        if key.ratio == 1 and self.known is not None:
+            return self.known
         if reason := task.supports_length(length, key.variant) or _unsupported(self.model, length):
             raise UserError(reason)
         rows = Rows(task.split("test", None if key.ratio == 1 else length, key.variant), task.spec)
@@ -299,23 +297,11 @@ class _Measuring:
         )
         # ``seen`` is None except in the variant ``context``.
         if result.seen is not None and key.ratio >= 1:
-            self._bin_losses(key, result.losses, result.seen)
+            at: dict[str, Any] = {"knob": key.knob, "ratio": key.ratio, "length": key.length}
+            for found in loss_by_position(result.losses, result.seen, key.length, self.task.spec.train_length):
+                values = zip(("first", "last", "n", "bits_per_character"), found, strict=True)
+                self.found.by_position.append(cast(PositionBin, {**at, **dict(values)}))
         return result.evaluation
-
-    def _bin_losses(self, key: PointKey, losses: Any, seen: Any) -> None:
-        """Add the mean loss per bin of tokens read."""
-        for first, last, n, bits in loss_by_position(losses, seen, key.length, self.task.spec.train_length):
-            self.found.by_position.append(
-                {
-                    "knob": key.knob,
-                    "ratio": key.ratio,
-                    "length": key.length,
-                    "first": first,
-                    "last": last,
-                    "n": n,
-                    "bits_per_character": bits,
-                }
-            )
 
 
 def _variants(task: Task, options: Measure) -> Sequence[str]:

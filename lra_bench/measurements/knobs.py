@@ -57,16 +57,12 @@ def with_attribute(modules: Iterable[Any], name: str, value: Any) -> Iterator[No
 def _values_by_knob(model: nn.Module) -> dict[str, tuple[str, Any]]:
     """Return option and value of each declared knob, by its name ``option=value``."""
     return {
-        f"{option}={_as_override(value)}": (option, value)
+        # As in an override on the command line.
+        f"{option}={str(value).lower() if isinstance(value, bool) or value is None else value}": (option, value)
         for module in _adjustable(model)
         for option, values in module.evaluation_knobs().items()
         for value in values
     }
-
-
-def _as_override(value: Any) -> str:
-    """Return a value as it is written in an override on the command line."""
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _adjustable(model: nn.Module) -> list[Any]:

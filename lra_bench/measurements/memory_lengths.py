@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from lra_bench.contracts import TaskSpec
     from lra_bench.data.batches import Rows
-    from lra_bench.data.windows import Windows
     from lra_bench.runtime.hardware import Hardware
 
     from .subject import Context, Subject
@@ -85,6 +83,7 @@ class MemoryLengths(Measurement):
         from lra_bench.training.evaluation import evaluate
 
         from .extrapolation import scores
+        from .knobs import with_attribute
 
         assert subject.rows is not None
         model, rows, spec, points = subject.model, subject.rows["test"], subject.task.spec, []
@@ -92,7 +91,7 @@ class MemoryLengths(Measurement):
         if not lengths or not remembering(model):
             return None
         for length in lengths:
-            with with_memory_length(model, length):
+            with with_attribute(remembering(model), "memory_length", length):
                 label = f"Memory of {length:,}"
                 result = evaluate(model, rows, spec, context.hardware, context.batch_size, label, stream=True)
                 bytes_of_state = _full_state(model, rows, spec, length, context.hardware)
@@ -104,13 +103,6 @@ class MemoryLengths(Measurement):
             "points": points,
             "attempt": context.attempt,
         }
-
-
-def with_memory_length(model: nn.Module, length: int) -> AbstractContextManager[None]:
-    """Set the memory length of all modules of ``model`` that have one; restore it when the context exits."""
-    from .knobs import with_attribute
-
-    return with_attribute(remembering(model), "memory_length", length)
 
 
 def remembering(model: nn.Module) -> list[Any]:
@@ -136,11 +128,7 @@ def _full_state(model: nn.Module, rows: Rows, spec: TaskSpec, length: int, hardw
     memory = None
     with evaluating(model):
         for number in range(min(len(first), -(-length // spec.train_length) + 2)):
-            batch = _one(first, number).batch(rows).to(hardware.device)
+            batch = first.select(slice(number, number + 1)).batch(rows).to(hardware.device)
             with hardware.autocast():
                 memory = model(batch, memory).memory
     return state_bytes(memory)
-
-
-def _one(windows: Windows, number: int) -> Windows:
-    return windows.select(slice(number, number + 1))

@@ -244,14 +244,10 @@ def _by_rate(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
 
 
 def _rate(lr: float, own: Sequence[Trial], added: bool) -> Rate:
-    loss, score, skill = (_known_mean([trial[name] for trial in own]) for name in ("loss", "score", "skill"))
+    columns = ([trial[name] for trial in own] for name in ("loss", "score", "skill"))
+    loss, score, skill = (None if None in values else _mean(values) for values in columns)
     return {"lr": lr, "loss": loss, "score": score, "skill": skill, "added": added}
 
 
-def _known_mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return _mean(known) if len(known) == len(values) else None
-
-
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[Any]) -> float:
     return math.fsum(values) / len(values)

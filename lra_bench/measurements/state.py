@@ -109,7 +109,7 @@ class InferenceState(Measurement):
         try:
             with torch.random.fork_rng(devices=[]), torch.inference_mode():
                 model, longest = _longest_model(config, spec, wanted)
-                if reason := _refusal(model):
+                if reason := model.refuses_steps() if isinstance(model, Readable) else NO_STEPS:
                     return {**state, "reason": reason}
                 points = _points(model, spec_at(spec, longest), [n for n in wanted if n <= longest], limit_seconds)
                 state["points"].extend(points)
@@ -141,11 +141,6 @@ def _longest_model(config: CellConfig, spec: TaskSpec, lengths: Sequence[int]) -
         except UserError as error:
             refused = error
     raise refused or UserError(NO_STEPS)
-
-
-def _refusal(model: nn.Module) -> str | None:
-    """Return why the state cannot be measured, None if it can."""
-    return model.refuses_steps() if isinstance(model, Readable) else NO_STEPS
 
 
 def _points(model: Any, spec: TaskSpec, lengths: Sequence[int], limit_seconds: float) -> Iterator[StatePoint]:

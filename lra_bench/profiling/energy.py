@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -112,17 +111,13 @@ def counter_of(device: torch.device) -> Counter | str:
         return "the package nvidia-ml-py is not installed"
     try:
         pynvml.nvmlInit()
-        handle = _handle(pynvml, device)
+        # CUDA and NVML number GPUs differently.
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
         pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     except pynvml.NVMLError as error:
         return f"NVML: {error}"
     return Counter("NVML total energy", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
-
-
-def _handle(nvml: Any, device: torch.device) -> Any:
-    """Return the NVML handle of a GPU, found by UUID, because CUDA and NVML number GPUs differently."""
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
-    return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
 
 
 def _wait(device: torch.device) -> None:

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from lra_bench.contracts import Batch, Output
+from lra_bench.runtime.hardware import first_line
 
 from .synthetic import tokens_in
 
@@ -78,7 +79,7 @@ def count_flops(model: nn.Module, batch: Batch, routes: Sequence[tuple[str, str]
         try:
             forward, training, uncounted, has_extra = _count(copy.deepcopy(model).to(device), batch.to(device))
         except Exception as error:
-            reasons.append(f"{route}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+            reasons.append(f"{route}: {first_line(error)}")
         else:
             description = f"{route} plus hand counts" if has_extra else route
             return Flops(forward, training, tokens, length, description, uncounted)
@@ -93,7 +94,9 @@ def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], b
                 network.forward = partial(_products, network, network.forward)  # type: ignore[method-assign]
     with sdpa_kernel(SDPBackend.MATH), Uncounted() as uncounted:
         with _extra_flops(model.train()) as training_extra, FlopCounterMode(display=False) as training:
-            _scalar(model(batch)).backward()
+            output: Output = model(batch)
+            # Depends on all trained parameters; the choice of the loss does not affect the FLOPs.
+            sum((loss.sum() for loss in output.losses.values()), output.logits.sum()).backward()
         model.eval().requires_grad_(False)  # as in ``forward_flops``
         with torch.no_grad(), _extra_flops(model) as forward_extra, FlopCounterMode(display=False) as forward:
             model(batch)
@@ -149,11 +152,6 @@ def forward_flops(model: nn.Module, batch: Batch) -> int:
     return int(counter.get_total_flops() + sum(extra))
 
 
-def _scalar(output: Output) -> Tensor:
-    """Return a scalar that depends on all trained parameters; the choice of the loss does not affect the FLOPs."""
-    return torch.stack([output.logits.sum(), *(loss.sum() for loss in output.losses.values())]).sum()
-
-
 @contextmanager
 def _extra_flops(model: nn.Module) -> Iterator[list[int]]:
     """Yield a list to which every call of a mixer with ``extra_flops`` appends its additional forward FLOPs."""
@@ -187,15 +185,9 @@ class Uncounted(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and record its name if it is costly and has no formula."""
-        packet = func.overloadpacket
-        if packet not in flop_registry and _is_costly(func):
+        packet, (namespace, _, name) = func.overloadpacket, func.name().partition("::")
+        # Kernels from outside torch are unknown and always count as costly.
+        costly = namespace not in ("aten", "prim", "prims") or COSTLY.match(name.partition(".")[0])
+        if packet not in flop_registry and costly:
             self.names.add(str(packet).removeprefix("aten."))
         return func(*args, **(kwargs or {}))
-
-
-def _is_costly(func: Any) -> bool:
-    """Return whether an operator is costly; kernels from outside torch are unknown and always count as costly."""
-    namespace, _, name = func.name().partition("::")
-    if namespace not in ("aten", "prim", "prims"):
-        return True
-    return COSTLY.match(name.partition(".")[0]) is not None

@@ -52,7 +52,11 @@ def check_store(root: Path) -> Iterator[Finding]:
     yield _finding("readable", broken, "all")
     misplaced = [f"{path} contains {record.key}" for path, record in records if is_misplaced(record, root)]
     yield _finding("paths", misplaced, "all correct")
-    yield _finding("duplicates", list(_repeated(records)), "none")
+    places: dict[CellKey, list[str]] = {}
+    for path, record in records:
+        places.setdefault(record.key, []).append(str(path))
+    repeated = [f"{key} in {', '.join(paths)}" for key, paths in places.items() if len(paths) > 1]
+    yield _finding("duplicates", repeated, "none")
     tables = {table_file(record, name)[0] for _, record in records for name in record.artifacts}
     missing = [f"{path} is missing" for path in sorted(tables) if not path.exists()]
     changed = [
@@ -117,16 +121,6 @@ def _score_fault(loaded: tuple[Path, Record]) -> str:
         if name in stored and not math.isclose(stored[name], value, rel_tol=1e-5, abs_tol=1e-6):
             return f"{path}: {name} is {stored[name]:.6g}, that of its predictions {value:.6g}"
     return ""
-
-
-def _repeated(records: Sequence[tuple[Path, Record]]) -> Iterator[str]:
-    """Yield a description of each cell that several files contain."""
-    places: dict[CellKey, list[Path]] = {}
-    for path, record in records:
-        places.setdefault(record.key, []).append(path)
-    for key, paths in places.items():
-        if len(paths) > 1:
-            yield f"{key} in {', '.join(map(str, paths))}"
 
 
 def _finding(what: str, problems: Sequence[str], text_if_ok: str, label: str = "") -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from .schema import Record
@@ -28,7 +28,7 @@ def name_machines(records: Iterable[Record]) -> None:
         by_name.setdefault(record.key.hardware, []).append(record)
     for members in by_name.values():
         groups = ceiling_groups([value for record in members if (value := ceiling(record)) is not None])
-        names = _names(groups)
+        names = {value: f"-{max(group) / 1e9:.4g}gflops" for group in groups for value in group}
         known = {id(record): names[value] for record in members if (value := ceiling(record)) is not None}
         if len(groups) < 2:
             continue
@@ -69,8 +69,3 @@ def ceiling_groups(values: Iterable[float]) -> list[list[float]]:
         else:
             groups.append([value])
     return groups
-
-
-def _names(groups: Sequence[Sequence[float]]) -> Mapping[float, str]:
-    """Return the suffix of a machine's name for each value: the highest value of its group in GFLOP/s."""
-    return {value: f"-{max(group) / 1e9:.4g}gflops" for group in groups for value in group}

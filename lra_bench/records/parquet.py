@@ -42,6 +42,7 @@ def open_table(
         FileNotFoundError: If the file does not exist.
     """
     import pyarrow
+    from pyarrow import types
     from pyarrow.parquet import ParquetFile
 
     try:
@@ -58,7 +59,8 @@ def open_table(
             if missing := sorted({*numbers, *columns} - set(names)):
                 raise UserError(f"{where}: has no column {missing[0]}")
             for column in numbers:
-                if not _is_number(file.schema_arrow.field(column).type):
+                kind = file.schema_arrow.field(column).type
+                if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
                     raise UserError(f"{where}: column {column} is not numeric")
             yield file
     except FileNotFoundError:
@@ -81,9 +83,3 @@ def row_group(content: bytes, where: str, group: int) -> bytes:
     with open_table(content, where, (), group=group) as file, BytesIO() as written:
         write_table(file.read_row_group(group), written)
         return written.getvalue()
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-import shutil
-import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +15,6 @@ from stat import S_ISLNK, S_ISREG
 from lra_bench.errors import UserError
 
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
-
-_TEMPORARY = "lra-bench-ranks-"
-"""Beginning of the names of temporary folders; random letters, digits and underscores follow."""
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
 """Names of temporary files, including those left by killed processes; the group is the name of the target file."""
@@ -51,7 +44,7 @@ def replacing(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     # The process id alone is not unique: two machines that share the folder may use the same one.
-    temporary = target.with_name(f"{_temporary_prefix(os.getpid())}{uuid.uuid4().hex}-{target.name}")
+    temporary = target.with_name(f".{os.getpid()}.{uuid.uuid4().hex}-{target.name}")
     try:
         yield temporary
         sync(temporary)
@@ -105,34 +98,6 @@ def sweep(folder: Path, prefix: str = "") -> None:
             path.unlink(missing_ok=True)
 
 
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Create a temporary folder that is removed when the context exits.
-
-    Folders that killed processes left are removed first. A process locks its folder, and the operating system releases
-    the lock when the process ends. Folders younger than a minute are kept, because they may not be locked yet.
-    """
-    for left in Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"):
-        with suppress(OSError):  # of another user, in use, or removed by another process
-            own = re.fullmatch(rf"{_TEMPORARY}[a-z0-9_]{{8}}", left.name) and left.is_dir()
-            if own and time.time() - left.stat().st_mtime > 60:
-                with _locked(left):
-                    shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=_TEMPORARY) as folder, _locked(Path(folder)):
-        yield Path(folder)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder inside the context. Raises ``OSError`` if another process holds it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
-
-
 def read_whole(path: Path, most: int, follow_links: bool = True) -> bytes:
     """Read a regular file that other processes may replace at the same time.
 
@@ -183,11 +148,6 @@ def _check_regular(status: os.stat_result) -> int:
     if not S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is a link" if S_ISLNK(status.st_mode) else "it is not a regular file")
     return status.st_size
-
-
-def _temporary_prefix(process: int) -> str:
-    """Return the prefix of the names of temporary files of a process."""
-    return f".{process}."
 
 
 def why(error: OSError) -> str:

@@ -39,7 +39,8 @@ def shareable(value: Any) -> Any:
     Paths in the working folder become relative, paths in a folder of ``NAMED_FOLDERS`` begin with the variable, paths
     in the user's home begin with ``~``. Other paths are unchanged.
     """
-    secrets = sorted(_secrets(), key=len, reverse=True)
+    named_as_secret = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    secrets = sorted((value for value in named_as_secret if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
     hidden = re.compile("|".join(map(_secret_pattern, secrets))) if secrets else None
     named = [(Path(os.environ[name]).absolute(), f"${name}") for name in NAMED_FOLDERS if os.environ.get(name)]
     folders = [(_prefix(Path.cwd()), "", ".")]
@@ -64,10 +65,6 @@ def shareable(value: Any) -> Any:
         return [walk(inner) for inner in entry] if isinstance(entry, list | tuple) else entry
 
     return walk(value)
-
-
-def _secrets() -> set[str]:
-    return {value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name)}
 
 
 def _secret_pattern(secret: str) -> str:

@@ -8,11 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    import psutil
 
 SERVICE = "wandb-core"
 """Name of the process through which W&B communicates with its server."""
@@ -73,7 +69,10 @@ def end_service(seconds: float = SERVICE_SECONDS) -> None:
     import psutil
     import wandb
 
-    services = [child for child in psutil.Process().children() if SERVICE in _name_of(child)]
+    services = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has ended
+            services += [child] if SERVICE in child.name() else []
     teardown = threading.Thread(target=wandb.teardown, daemon=True)
     teardown.start()
     teardown.join(seconds)
@@ -82,17 +81,3 @@ def end_service(seconds: float = SERVICE_SECONDS) -> None:
             with suppress(psutil.Error):
                 service.kill()
         teardown.join(seconds)
-
-
-def _name_of(process: psutil.Process) -> str:
-    import psutil
-
-    try:
-        return process.name()
-    except psutil.Error:
-        return ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of the message of an error of W&B."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
+from lra_bench.runtime.hardware import first_line
 from lra_bench.runtime.redaction import shareable
 
-from .account import default_mode, end_service, first_line, has_account, own_folders
+from .account import default_mode, end_service, has_account, own_folders
 from .contents import charts, figures, summary, tables, thinned
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from lra_bench.records.machines import name_machines
 from lra_bench.records.schema import Record
 from lra_bench.records.store import LARGEST_BYTES, precedence, read
 from lra_bench.runtime.files import replacing
+from lra_bench.runtime.hardware import first_line
 
-from .account import end_service, first_line, has_account, own_folders
+from .account import end_service, has_account, own_folders
 from .mirror import REACH_SECONDS, artifact_name
 
 PATH = re.compile(r"([\w.-]+)/([^/\\#?%:\s]+)")

@@ -165,7 +165,8 @@ def train(
                     _validate_and_save_best(
                         model, rows["validation"], spec, config, hardware, checkpoints, state, group
                     )
-                log(state.step, {**meter.latest(), **_latest_validation(state)})
+                _, validation_loss, score = state.validations[-1]
+                log(state.step, meter.latest() | {"validation_loss": validation_loss, "validation_score": score})
                 solved = _is_solved(state, recipe, spec, floor)
                 model.train()
             due, stopped = group.any(checkpoints.due(), interrupted())
@@ -336,12 +337,6 @@ def _validate_and_save_best(
 def selected_value(result: Evaluation, spec: TaskSpec) -> float:
     """Return the value of an evaluation that selects the best weights: the loss, or the score."""
     return result.loss if spec.select_by == "loss" else result.score
-
-
-def _latest_validation(state: State) -> dict[str, float]:
-    """Return loss and score of the latest validation, for logging."""
-    _, loss, score = state.validations[-1]
-    return {"validation_loss": loss, "validation_score": score}
 
 
 def _outcome(model: nn.Module, state: State, spec: TaskSpec, floor: float | None) -> dict[str, Any]:

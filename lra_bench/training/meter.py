@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -102,9 +103,17 @@ class Meter:
         loss, rate, norm, tokens = self.state.curve[-1]
         return {"train_loss": loss, "learning_rate": rate, "gradient_norm": norm, "tokens_seen": tokens}
 
-    def phase(self, name: str) -> _Phase:
-        """Return a context manager that counts its time as phase ``name`` and not as training."""
-        return _Phase(self, name)
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time inside the context as phase ``name`` and not as training, also after an exception."""
+        self._close_window()
+        try:
+            yield
+        finally:
+            self.hardware.synchronize()
+            now = time.perf_counter()
+            self.state.seconds[name] = self.state.seconds.get(name, 0.0) + now - self.mark
+            self.mark = now
 
     def _close_window(self, counted: bool = True) -> None:
         """Add the time since the last mark to the training time, and if ``counted`` to the throughput as well."""
@@ -154,20 +163,3 @@ class Meter:
             "gradient_norm_max": max(norms, default=None),
             "clipped_share": clipped / len(norms) if norms else None,
         }
-
-
-class _Phase:
-    """Context manager that adds its duration to a phase of the meter."""
-
-    def __init__(self, meter: Meter, name: str) -> None:
-        self.meter, self.name = meter, name
-
-    def __enter__(self) -> None:
-        self.meter._close_window()
-
-    def __exit__(self, *_: object) -> None:
-        self.meter.hardware.synchronize()
-        spent = self.meter.state.seconds
-        now = time.perf_counter()
-        spent[self.name] = spent.get(self.name, 0.0) + now - self.meter.mark
-        self.meter.mark = now

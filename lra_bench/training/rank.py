@@ -1,7 +1,7 @@
-"""One of the processes that train a cell together: ``python -m lra_bench.training.rank REQUEST``, under torchrun.
+"""One of the processes that train a cell together: ``python -m lra_bench.training.rank`` with a request on stdin.
 
-It trains and writes checkpoints. It reports on stdout, one JSON object per line: rank 0 its process id and its
-evaluations, every rank its final status.
+It trains and writes checkpoints. It reports on stdout, one JSON object per line: rank 0 its evaluations, every rank its
+final status. ``ranks.py`` starts it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .parallel import Group
 
 GROUP_TIMEOUT = timedelta(minutes=30)
-"""Timeout of collective operations if a rank is alive but does not answer; torchrun detects dead ranks immediately."""
+"""Timeout of collective operations if a rank is alive but does not answer; dead ranks are detected immediately."""
 
 
 @contextmanager
 def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
-    """Join the process group that torchrun's environment variables describe; yield it and this process's hardware.
+    """Join the process group of ``ranks.running``; yield it and this process's hardware.
 
     The process group is destroyed if the context exits without an exception; it must then do so on all ranks.
     """
@@ -51,7 +51,11 @@ def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
         torch.cuda.set_device(hardware.device)
     hardware.apply()
     # gloo for tensors on the host, so that these operations do not synchronise with the device.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=GROUP_TIMEOUT)
+    backend, store = (
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",
+        dist.TCPStore("localhost", int(os.environ["MASTER_PORT"])),  # type: ignore[attr-defined]
+    )
+    dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=rank, world_size=world)
     yield Group(rank, world, connected=True, sharded=hardware.strategy == "fsdp"), hardware
     dist.barrier()
     dist.destroy_process_group()
@@ -121,20 +125,18 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
 
 
 def main() -> None:
-    """Run one rank. If only this rank fails, it exits without waiting for the others; torchrun terminates them."""
+    """Run one rank. If only this rank fails, it exits without waiting for the others; its parent terminates them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_once(signal.SIGTERM)
-    # If torchrun is killed, no process monitors the ranks, and a rank that waits for the store ignores SIGTERM.
+    # If the parent is killed, no process monitors the ranks, and a rank that waits for the store ignores SIGTERM.
     prepare_child(signal.SIGKILL, 600)
     pipe = StatusPipe(int(os.environ["RANK"]))
     if pipe.rank:
         progress.silence()
-    else:
-        pipe.report(process=os.getpid())
     try:
-        work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), pipe)
+        work(json.load(sys.stdin), pipe)
     except BaseException as error:
-        # torchrun terminates all ranks when one has failed; this rank must still report its error.
+        # All ranks are terminated when one has failed; this rank must still report its error.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         pipe.report(**_ending(error))
         sys.stderr.flush()

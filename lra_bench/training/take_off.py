@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
 
 from lra_bench.records.skill import skill
 
@@ -14,33 +13,13 @@ IN_A_ROW = 3
 """Number of consecutive evaluations that must exceed a skill."""
 
 
-class TakeOff(TypedDict):
-    """Fields of the record's section ``training`` that describe the take-off.
-
-    ``takeoff_steps`` and ``takeoff_seconds`` are the steps and the training time until the take-off, None if there is
-    none.
-    ``takeoff_censored`` is true if it was not reached within the steps done, None if skill is undefined.
-    """
-
-    takeoff_steps: int | None
-    takeoff_seconds: float | None
-    takeoff_censored: bool | None
-
-
-class LateProgress(TypedDict):
-    """Fields of the record's section ``training`` that state whether training still improved.
+def late_progress(validations: Sequence[tuple[int, float, float]]) -> dict[str, float | None]:
+    """Return whether training still improved, from steps done, loss and score of at least one evaluation, in order.
 
     ``late_loss_change`` is the lowest validation loss minus that of the first three quarters of the steps, in nats: 0
     if it no longer fell. ``score_at_half`` is the validation score with the lowest validation loss of the first half.
     Both are None without an evaluation in that part.
     """
-
-    late_loss_change: float | None
-    score_at_half: float | None
-
-
-def late_progress(validations: Sequence[tuple[int, float, float]]) -> LateProgress:
-    """Return whether training still improved, from steps done, loss and score of at least one evaluation, in order."""
     last = validations[-1][0]
     half, most = ([each for each in validations if each[0] <= share * last] for share in (0.5, 0.75))
     lowest = min(loss for _, loss, _ in validations)
@@ -71,7 +50,7 @@ def has_skill(floor: float | None, higher_is_better: bool) -> bool:
 
 def take_off(
     validations: Sequence[tuple[int, float]], seconds: Sequence[float], floor: float | None, higher_is_better: bool
-) -> TakeOff:
+) -> dict[str, float | bool | None]:
     """Return the first of ``IN_A_ROW`` consecutive evaluations with validation skill above ``SKILL``.
 
     Args:
@@ -81,7 +60,8 @@ def take_off(
         higher_is_better: True for accuracy, false for bits per character.
 
     Returns:
-        The steps and the time until that evaluation.
+        ``takeoff_steps`` and ``takeoff_seconds``, the steps and the training time until that evaluation, None if there
+        is none; and ``takeoff_censored``: true if there is none within the steps done, None if skill is undefined.
     """
     if floor is None or not has_skill(floor, higher_is_better):
         return {"takeoff_steps": None, "takeoff_seconds": None, "takeoff_censored": None}

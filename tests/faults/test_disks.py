@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +13,6 @@ from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
 from lra_bench.records import store
 from lra_bench.runtime.files import system_error
-from lra_bench.runtime.hardware import HardwareOptions, resolve
-from lra_bench.training.torchrun import running
 from tests.faults.outcome import ALONE, assert_same, assert_tidy, outcome, with_data_of
 from tests.support.forks import planned
 from tests.support.record_factory import make_curves, make_record
@@ -90,17 +87,6 @@ def test_a_full_disk_leaves_the_earlier_record_and_its_tables(tmp_path):
         assert {file.name: file.read_bytes() for file in path.parent.iterdir() if "seed0." in file.name} == before
         assert not list(root.rglob(".*-seed*"))
         assert len(store.load_all(root)) >= 1
-
-
-def test_a_full_temporary_folder_is_named_before_several_processes_are_started(tmp_path, monkeypatch):
-    with small_disk(tmp_path / "temporary", 4) as disk:
-        (disk / "ballast").write_bytes(b"1" * 4096)
-        monkeypatch.setattr(tempfile, "tempdir", str(disk))
-        machine = resolve(HardwareOptions(device="cpu"))
-        refused = pytest.raises(Unwritable, match=r"TMPDIR: .*temporary is full .*; free space there or set TMPDIR")
-        with refused, running("never", {"folder": "x" * 8192}, machine):
-            raise AssertionError
-        assert [path.name for path in disk.iterdir()] == ["ballast"]
 
 
 def test_errors_of_libraries_on_a_full_disk_are_recognised(tmp_path):

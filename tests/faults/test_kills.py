@@ -23,9 +23,7 @@ from tests.faults.outcome import (
     assert_same,
     assert_sound,
     assert_tidy,
-    left_behind,
     outcome,
-    wait_for,
     wait_for_step,
     with_data_of,
 )
@@ -171,28 +169,6 @@ def test_sixteen_kills_of_a_rank(tmp_path, moments):
     calm.run("bench", *TOGETHER, timeout=900)
     expected = outcome(calm)
     assert kill_commands(kill_rank, TOGETHER, calm, expected, tmp_path, moments, 16) == 16
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["before the ranks exist", "while the ranks import", "in training"])
-def test_a_killed_torchrun_ends_its_cell_and_the_next_one_runs(calm, tmp_path, moment):
-    folder = with_data_of(calm.folder, tmp_path)
-    cells = ["train.steps=3000,40", "train.evaluate_every=3000", "hardware.checkpoint_seconds=0"]
-    process = folder.start("bench", *TOGETHER, *cells)
-    command = psutil.Process(process.pid)
-    wait_for(lambda: cell_processes(command, "lra_bench.training.agent"), process)
-    (agent,) = cell_processes(command, "lra_bench.training.agent")
-    if moment == "while the ranks import":
-        wait_for(lambda: cell_processes(command, "lra_bench.training.rank"), process)
-    elif moment == "in training":
-        wait_for_step(folder, alive(process), 3)
-    agent.kill()
-    printed, _ = process.communicate(timeout=300)
-    assert process.returncode == 1 and "Traceback" not in printed, printed
-    found = {record["config"]["train"]["steps"]: record for record in folder.records()}
-    assert {steps: record["status"] for steps, record in found.items()} == {3000: "interrupted", 40: "ok"}, printed
-    assert "torchrun ended by signal 9, from outside" in found[3000]["reason"]
-    assert not left_behind(folder)
 
 
 def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, forks, tmp_path):

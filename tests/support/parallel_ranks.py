@@ -1,4 +1,4 @@
-"""Training in double precision, in one process or in ranks of torchrun (``python -m tests.support.parallel_ranks``)."""
+"""Training in double precision, in one process or in several ranks (``python -m tests.support.parallel_ranks``)."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from lra_bench.training.loop import train
 from lra_bench.training.parallel import ALONE, Group
 from lra_bench.training.pretraining import load_pretrained, pretrain
 from lra_bench.training.rank import connected
-from lra_bench.training.torchrun import running
+from lra_bench.training.ranks import running
 
 SMOKE = ["protocol=smoke", "task=listops", "hardware=cpu", "hardware.threads=1", "backbone.dropout=0"]
 LOADER = Loader(None)
@@ -91,15 +91,14 @@ def in_ranks(cases: list[Case], processes: int, folder: Path) -> list[dict]:
     result = folder / "answer.json"
     request = {"cases": [asdict(case) for case in cases], "answer": str(result)}
     hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", processes, "ddp")
-    with running("tests.support.parallel_ranks", request, hardware) as agent:
-        assert agent.stdout is not None
-        output = agent.stdout.read()
-    assert result.exists(), output
+    with running("tests.support.parallel_ranks", request, hardware) as ranks:
+        ended = ranks.listen(lambda step, values: None)
+    assert result.exists(), ended
     return json.loads(result.read_text())
 
 
 def main() -> None:
-    request = json.loads(Path(sys.argv[1]).read_text())
+    request = json.load(sys.stdin)
     hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", strategy="ddp")
     with connected(hardware) as (group, _):
         cases = [Case(**case) for case in request["cases"]]

@@ -342,7 +342,8 @@ def test_a_service_that_does_not_end_is_killed(monkeypatch):
     import wandb
 
     service = subprocess.Popen(["sleep", "600"])
-    monkeypatch.setattr(account, "_name_of", lambda process: account.SERVICE if process.pid == service.pid else "")
+    names = {service.pid: account.SERVICE}
+    monkeypatch.setattr(psutil.Process, "name", lambda process: names.get(process.pid, ""))
     monkeypatch.setattr(wandb, "teardown", service.wait)
     began = time.monotonic()
     account.end_service(seconds=0.5)

@@ -26,7 +26,7 @@ from lra_bench.runtime.hardware import (
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
-from lra_bench.training.torchrun import GroupResult
+from lra_bench.training.ranks import GroupResult
 from tests.support.parallel_ranks import Case, in_ranks, trained
 from tests.training.test_loop import RECIPE, rows, toy
 
@@ -144,13 +144,6 @@ def test_error_of_a_group_names_the_first_cause(ends, failures, kind, words):
     error = result.error()
     assert type(error).__name__ == kind
     assert words in str(error)
-
-
-def test_killed_torchrun_is_reported_as_interrupted_regardless_of_rank_messages():
-    result = GroupResult({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
-    error = result.error()
-    assert type(error).__name__ == "GroupFailed" and error.status == "interrupted"
-    assert str(error).startswith("torchrun ended by signal 9, from outside")
 
 
 def test_rank_that_crashes_after_reporting_success_counts_as_finished():

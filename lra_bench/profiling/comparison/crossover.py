@@ -35,7 +35,8 @@ def crossover(own: Mapping[int, float | None], other: Mapping[int, float | None]
     lengths = sorted(length for length in set(own) & set(other) if own[length] is not None or other[length] is not None)
     if all(own[length] is None or other[length] is None for length in lengths):
         return Crossover(UNKNOWN, None, None, None)
-    cheaper = [length for length in lengths if _less(own[length], other[length])]
+    pairs = ((length, own[length], other[length]) for length in lengths)
+    cheaper = [length for length, mine, yours in pairs if mine is not None and (yours is None or mine < yours)]
     not_cheaper = [length for length in lengths if length not in cheaper]
     first = next((length for length in cheaper if not not_cheaper or length > not_cheaper[-1]), None)
     if first is None:
@@ -43,11 +44,6 @@ def crossover(own: Mapping[int, float | None], other: Mapping[int, float | None]
     if not not_cheaper:
         return Crossover(ALWAYS, first, None, lengths[-1])
     return Crossover(CROSSES, first, _intersection(not_cheaper[-1], first, own, other), lengths[-1])
-
-
-def _less(own: float | None, other: float | None) -> bool:
-    """Return whether ``own`` is known and less than ``other``; None is a failure."""
-    return own is not None and (other is None or own < other)
 
 
 def _intersection(

@@ -81,14 +81,14 @@ def summary_of(
         **(slopes or dict.fromkeys(Growth.__annotations__)),
     }
     largest = first["batch_policy"] == LARGEST
-    own_times, own_peaks = _costs(rows, _seconds_per_token), _costs(rows, _peak)
+    own_times, own_peaks = _costs(rows, _seconds_per_token), _costs(rows, peak_bytes)
     for key in keys:
         entries = [
             one.entry
             for (name, mode, _), one in baselines.items()
             if (name, mode) == (key, first["mode"]) and (one.entry["status"] != "ok" or one.entry["attention_backend"])
         ]
-        times, peaks = _costs(entries, _seconds_per_token), {} if largest else _costs(entries, _peak)
+        times, peaks = _costs(entries, _seconds_per_token), {} if largest else _costs(entries, peak_bytes)
         summary |= {
             f"speed_ratio_{key}": geometric_mean(row[f"speed_ratio_{key}"] for row in rows),
             f"memory_ratio_{key}": geometric_mean(row[f"memory_ratio_{key}"] for row in rows),
@@ -113,8 +113,3 @@ def _costs(
 def _seconds_per_token(entry: Mapping[str, Any]) -> float | None:
     """Return the seconds per token of a speed entry, None if unknown."""
     return 1 / entry["tokens_per_second"] if entry["tokens_per_second"] else None
-
-
-def _peak(entry: Mapping[str, Any]) -> float | None:
-    """Return the peak memory of a speed entry in bytes, None if unknown."""
-    return peak_bytes(entry)

@@ -132,8 +132,9 @@ class Comparison:
                     policy, batch, remaining = plans.pop(0)
                     found = self._lengths([*self.baselines, *group], policy, batch, remaining, advance)
                     has_single = 1 in self.batches or FALLBACK in (plan[0] for plan in plans)
-                    if policy == FIXED and not has_single and (first := _first_out_of_memory(found)):
-                        plans.append((FALLBACK, 1, [length for length in remaining if length >= first]))
+                    too_long = [one.entry["length"] for one in found if one.entry["status"] == "out_of_memory"]
+                    if policy == FIXED and not has_single and too_long:
+                        plans.append((FALLBACK, 1, [length for length in remaining if length >= min(too_long)]))
                     self._keep(found, (policy, batch))
         if self.profile.interrupted:
             if not self.profile.rows:
@@ -251,8 +252,8 @@ class Comparison:
                 f"{len(wide)} of {ratios} speed ratios are uncertain by more than {WIDE_SPREAD:.0%}, because of other "
                 "processes or a varying clock frequency; they are marked ~"
             )
-        unknown = sorted({row["variant"] for row in rows if row["baseline"] and _has_unknown_kernel(row)})
-        for name in unknown:
+        measured = [row for row in rows if row["baseline"] and row["status"] == "ok"]
+        for name in sorted({row["variant"] for row in measured if row["attention_backend"] is None}):
             self.profile.warnings.append(
                 f"the attention kernel of {name} is unknown, so there are no ratios to this baseline"
             )
@@ -261,16 +262,6 @@ class Comparison:
 def uncertain(row: Mapping[str, Any], key: str) -> bool:
     """Return whether the spread of a row's speed ratio to the baseline ``key`` exceeds ``WIDE_SPREAD``."""
     return (row[f"spread_of_speed_ratio_{key}"] or 0) > WIDE_SPREAD
-
-
-def _has_unknown_kernel(row: Mapping[str, Any]) -> bool:
-    """Return whether a row was measured but its attention kernel is unknown."""
-    return row["status"] == "ok" and row["attention_backend"] is None
-
-
-def _first_out_of_memory(found: Sequence[Measured]) -> int | None:
-    """Return the shortest length at which a step ran out of memory, None if there is none."""
-    return min((one.entry["length"] for one in found if one.entry["status"] == "out_of_memory"), default=None)
 
 
 def _memory_limit(measure: Measure, device: str) -> int | None:
