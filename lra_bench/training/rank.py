@@ -51,10 +51,8 @@ def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
         torch.cuda.set_device(hardware.device)
     hardware.apply()
     # gloo for tensors on the host, so that these operations do not synchronise with the device.
-    backend, store = (
-        "cpu:gloo,cuda:nccl" if cuda else "gloo",
-        dist.TCPStore("localhost", int(os.environ["MASTER_PORT"])),  # type: ignore[attr-defined]
-    )
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    store = dist.TCPStore("localhost", int(os.environ["MASTER_PORT"]))  # type: ignore[attr-defined]
     dist.init_process_group(backend, timeout=GROUP_TIMEOUT, store=store, rank=rank, world_size=world)
     yield Group(rank, world, connected=True, sharded=hardware.strategy == "fsdp"), hardware
     dist.barrier()
