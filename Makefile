@@ -50,7 +50,7 @@ endif
 endif
 endif
 
-.PHONY: help setup bench grid profile evaluate leaderboard compare plots data docs test test-slow test-long check wheel clean
+.PHONY: help setup bench grid profile evaluate leaderboard compare plots data docs test test-slow test-long check wheel sdist clean
 
 help: ## Print this list of targets
 	@echo "Variables: TASK MODEL POSITION PROTOCOL HARDWARE SEED (several values with commas), ARGS (other options), PYTHON"
@@ -129,6 +129,9 @@ check: $(INSTALLED_DEV) ## Check style, spelling, types, import rules and links,
 wheel: $(INSTALLED) ## Build a wheel in dist/, to install lra-bench without the checkout
 	@rm -rf build/lib
 	"$(BIN)/pip" wheel --no-deps --wheel-dir dist .
+
+sdist: $(INSTALLED_DEV) ## Build a source distribution with tests and documentation in dist/
+	"$(BIN)/python" -c "from setuptools.build_meta import build_sdist; build_sdist('dist')"
 
 clean: ## Remove build folders and caches of tools (results, .venv and data caches are kept)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,10 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 INSTALLED_AS = {
@@ -18,6 +21,8 @@ INSTALLED_AS = {
     "results/published/": "lra_bench/published/",
     "results/reference/": "lra_bench/boards/",
 }
+NEEDED_TO_BUILD = ("LICENSE", "README.md", "constraints.txt", "pyproject.toml")
+OF_CHECKOUT = (".gitignore", ".dockerignore", "Dockerfile", "MANIFEST.in")
 
 
 def project_files() -> list[str]:
@@ -43,18 +48,26 @@ def installed_name(name: str) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel offline from a clean copy, so that files of old builds cannot get into it."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the files of the project, so that files of old builds cannot get into what is built."""
     copy = tmp_path_factory.mktemp("copy")
     for name in project_files():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
-    built = tmp_path_factory.mktemp("dist")
-    # `make wheel` runs this command with build isolation, which downloads setuptools.
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", built, "."]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    return copy
+
+
+def build_wheel(source: Path, built: Path) -> Path:
+    """Build a wheel offline and return it; `make wheel` uses build isolation, which downloads setuptools."""
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", built, source]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return next(built.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(copy, tmp_path_factory.mktemp("dist"))
 
 
 def test_the_wheel_contains_exactly_the_files_of_the_package(wheel: Path) -> None:
@@ -114,9 +127,46 @@ def test_the_wheel_lists_and_plans_in_an_empty_environment(python: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_wheel_measures_a_cell_in_an_empty_environment(python: Path, tmp_path: Path) -> None:
-    run(tmp_path, str(python.with_name("lra-bench")), "bench", "task=listops", "model=transformer", "protocol=smoke")
-    assert len(list(tmp_path.glob("results/runs/listops/transformer/*/smoke-*/seed0.json"))) == 1
+def test_the_wheel_reads_the_boards_and_measures_a_cell_in_an_empty_environment(python: Path, tmp_path: Path) -> None:
+    run(tmp_path, str(ROOT / ".ci" / "try-wheel"), str(python.parent))
+
+
+@pytest.mark.slow
+def test_the_source_distribution_builds_the_wheel_and_contains_the_tests(
+    copy: Path, wheel: Path, tmp_path: Path
+) -> None:
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path, filter="data")
+    source = next(path for path in tmp_path.iterdir() if path.is_dir())
+    # Files about git, images and services are those of the checkout.
+    expected = {
+        name for name in project_files() if name.rpartition("/")[2] not in OF_CHECKOUT and ".github" not in name
+    }
+    assert sorted(name for name in expected if not (source / name).is_file()) == []
+    names = zipfile.ZipFile(build_wheel(source, tmp_path / "dist")).namelist()
+    assert sorted(names) == sorted(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_image_is_built_from_the_files_of_the_wheel() -> None:
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in project_files():
+        needed = installed_name(name) is not None or name in NEEDED_TO_BUILD
+        assert needed == any(name == each or name.startswith(f"{each}/") for each in kept), name
+
+
+def test_a_release_has_one_version_and_is_published_only_if_it_is_switched_on() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert str(yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]) == version
+    assert f"\n## [{version}] - " in (ROOT / "CHANGELOG.md").read_text()
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    assert workflow[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads the key `on` as true
+    jobs = workflow["jobs"]
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["publish"]
+    assert jobs["publish"]["if"] == "vars.PUBLISH == 'true'" and jobs["publish"]["needs"] == "test"
+    assert jobs["test"]["needs"] == "build" and workflow["permissions"] == {"contents": "read"}
 
 
 SCRIPT = """\
