@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import pandas as pd
 
 from lra_bench.records.schema import Record
-from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
+from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.tables import columns as registry
 from lra_bench.tables.cell import Cell, scored
-from lra_bench.tables.claims import Key, Ranking, place_name, rankings
+from lra_bench.tables.claims import Key, place_name, rankings
 from lra_bench.tables.column import Context, Row, Shown, shown
 from lra_bench.tables.column_cells import score_of_seeds, status
 from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
@@ -50,7 +49,7 @@ def protocols(
     records: Sequence[Record], board: pd.DataFrame, overview: pd.DataFrame, default: str, places: Places
 ) -> list[Json]:
     """Return the tables of each protocol: ``default`` first, earlier versions of a protocol last."""
-    tests = {place: dict(_tested(ranking)) for place, ranking in rankings(records).items()}
+    tests = {place: ranking.separated() for place, ranking in rankings(records).items()}
     earlier = earlier_protocols(records)
     found = []
     for name, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
@@ -169,22 +168,6 @@ def _run(row: Row, others: Sequence[Row], columns: Sequence[Shown], tests: Tests
 
 def _key(row: Row) -> Key:
     return row["model"], row["reference"], row["hash"]
-
-
-def _tested(ranking: Ranking) -> Iterator[tuple[tuple[Key, Key], int]]:
-    """Yield the pairs of a ranking that were compared, in both orders; the better one is that of the tested seeds."""
-    for pair, differs in ranking.separated().items():
-        a, b = pair
-        own, other = ranking.entries[a], ranking.entries[b]
-        shared = own.records.keys() & other.records.keys()
-        paired = len(shared) >= CLAIM_SEEDS or min(len(own.records), len(other.records)) < CLAIM_SEEDS
-        means = [
-            fmean(record.score() or 0.0 for seed, record in each.records.items() if seed in shared or not paired)
-            for each in (own, other)
-        ]
-        better = 1 if (means[0] > means[1]) == own.first.higher_is_better else -1
-        yield (a, b), better * differs
-        yield (b, a), -better * differs
 
 
 def _floor(row: Row) -> Json:

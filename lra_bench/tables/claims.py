@@ -12,7 +12,7 @@ from typing import Any
 
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
-from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, LEVEL, MIN_SEEDS
+from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.statistics.ties import holm, tie_groups
 
 from .pair_tests import A, Comparison, Entry, compare_pair, uncorrected_p, with_verdict
@@ -20,6 +20,9 @@ from .runs import PRETRAINED, missing_data, section_of
 
 REFERENCE = "transformer"
 """Name of the variant that others are compared with by default."""
+
+FROM_SCRATCH = "no pretraining"
+"""Name of the other side of all comparisons of a table of pretrained systems."""
 
 MOST_COMPARED = 40
 """Largest number of variants of which all pairs are compared."""
@@ -56,13 +59,8 @@ class Ranking:
         The p-values are corrected together by Holm's method.
         """
         if reference not in self._corrected:
-            raw = {key: self._pair(key, reference) for key in self.entries if key != reference}
-            tested = [key for key, comparison in raw.items() if comparison.p is not None]
-            corrected = dict(zip(tested, holm([raw[key].p or 0.0 for key in tested]).tolist(), strict=True))
-            name = self.entries[reference].name
-            self._corrected[reference] = {
-                key: with_verdict(comparison, corrected.get(key), len(tested), name) for key, comparison in raw.items()
-            }
+            pairs = {key: self._pair(key, reference) for key in self.entries if key != reference}
+            self._corrected[reference] = _corrected(pairs, self.entries[reference].name)
         return self._corrected[reference]
 
     def compare(self, a: Key, b: Key) -> Comparison:
@@ -80,36 +78,35 @@ class Ranking:
 
     @cached_property
     def winners(self) -> frozenset[Key]:
-        """The best variant and those that are not shown to be worse, empty if none may be called the best.
+        """The best variant and those that tests do not show to be worse, empty if none may be called the best.
 
         Only variants with ``MIN_SEEDS`` or more seeds, each of which clears the strongest floor, can be winners.
         """
-        entries = self.entries
-        able = [
-            key
-            for key in self.ordered()
-            if entries[key].summary.clears_floor and len(entries[key].records) >= MIN_SEEDS
-        ]
-        return frozenset(key for key in able if key == able[0] or not self.compare(able[0], key).verdict.startswith(A))
+        able = [key for key in self.with_seeds() if self.entries[key].summary.clears_floor]
+        tested = {key: found for key in able[1:] if (found := self.compare(able[0], key)).p is not None}
+        return frozenset((*able[:1], *(key for key, found in tested.items() if not found.verdict.startswith(A))))
 
-    def ordered(self) -> list[Key]:
-        """Return the keys of the variants, best score first."""
-        return sorted(self.entries, key=lambda key: (self._cost(key), key))
+    def separated(self) -> dict[tuple[Key, Key], int]:
+        """Return for each tested pair, in both orders, 1 if the first is better, -1 if the second is, otherwise 0.
 
-    def separated(self) -> dict[frozenset[Key], bool]:
-        """Return for each tested pair whether it differs, corrected together by Holm's method for all tested pairs.
-
-        Every difference found is also found by ``compare``, because more comparisons are corrected together here. With
-        more than ``MOST_COMPARED`` variants only pairs with the best one are tested, because there are too many others.
+        The p-values of all tested pairs are corrected together by Holm's method. Every difference found is also found
+        by ``compare``, because more comparisons are corrected together here. With more than ``MOST_COMPARED`` variants
+        only pairs with the best one are tested, because there are too many others.
         """
-        keys = [key for key in self.ordered() if len(self.entries[key].records) >= MIN_SEEDS]
+        keys = self.with_seeds()
         firsts = keys if len(keys) <= MOST_COMPARED else keys[:1]
         pairs = [(a, b) for place, a in enumerate(firsts) for b in keys[place + 1 :]]
-        p = {(a, b): found for a, b in pairs if (found := uncorrected_p(self.entries[a], self.entries[b])) is not None}
-        fewest = (min(len(self.entries[key].records) for key in pair) for pair in p)
-        levels = (LEVEL if count >= CLAIM_SEEDS else EVERY_SEED_LEVEL for count in fewest)
-        corrected = holm(list(p.values())).tolist()
-        return {frozenset(pair): value <= level for pair, value, level in zip(p, corrected, levels, strict=True)}
+        tests = {pair: found for pair in pairs if (found := uncorrected_p(*map(self.entries.__getitem__, pair)))}
+        corrected = holm([p for p, _, _ in tests.values()]).tolist()
+        separated = {}
+        for ((a, b), (_, better, level)), p in zip(tests.items(), corrected, strict=True):
+            separated |= {(a, b): better * (p <= level), (b, a): -better * (p <= level)}
+        return separated
+
+    def with_seeds(self) -> list[Key]:
+        """Return the variants with ``MIN_SEEDS`` or more seeds, best score first."""
+        keys = sorted(self.entries, key=lambda key: (self._cost(key), key))
+        return [key for key in keys if len(self.entries[key].records) >= MIN_SEEDS]
 
     def _pair(self, a: Key, b: Key) -> Comparison:
         if (a, b) not in self._pairs:
@@ -161,12 +158,35 @@ def rankings(records: Iterable[Record]) -> dict[Place, Ranking]:
     }
 
 
+def gains(found: Mapping[Place, Ranking], place: Place) -> dict[Key, Comparison]:
+    """Return the comparison of each pretrained variant of a ranking (A) with the same one without pretraining (B).
+
+    The p-values are corrected together by Holm's method. Variants are left out if they are not pretrained, or if they
+    have no finished record without pretraining under the same protocol.
+    """
+    pairs = {}
+    for key, entry in found[place].entries.items():
+        objective = objective_of(entry.first.config)
+        modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
+        ranking = found.get((*place[:4], ", ".join(modified)))
+        plain = ranking.reference(entry.name.removesuffix(f" · {objective}")) if objective and ranking else None
+        if ranking is not None and plain is not None:
+            pairs[key] = compare_pair(place[:4], entry, ranking.entries[plain])
+    return _corrected(pairs, FROM_SCRATCH)
+
+
+def _corrected(pairs: Mapping[Key, Comparison], against: str) -> dict[Key, Comparison]:
+    """Return comparisons with the same row, with their verdicts after Holm's correction of all tested ones."""
+    tested = {key: comparison.p for key, comparison in pairs.items() if comparison.p is not None}
+    p = dict(zip(tested, holm([*tested.values()]).tolist(), strict=True))
+    return {key: with_verdict(each, p.get(key), len(tested), against) for key, each in pairs.items()}
+
+
 def tie_letters(ranking: Ranking) -> dict[Key, str]:
     """Return the letters of each variant: two variants with letters differ significantly unless they share one.
 
     Variants with fewer than ``MIN_SEEDS`` seeds have no letter.
     """
-    separated = ranking.separated()
-    tested = [key for key in ranking.ordered() if len(ranking.entries[key].records) >= MIN_SEEDS]
-    letters = tie_groups([[separated.get(frozenset((a, b)), False) for b in tested] for a in tested])
-    return dict(zip(tested, letters, strict=True))
+    separated, keys = ranking.separated(), ranking.with_seeds()
+    letters = tie_groups([[bool(separated.get((a, b))) for b in keys] for a in keys])
+    return dict(zip(keys, letters, strict=True))

@@ -283,22 +283,23 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
     return with_verdict(comparison, tests.p, 1, b.name)
 
 
-def uncorrected_p(a: Entry, b: Entry) -> float | None:
-    """Return ``p`` of ``compare_pair`` if the difference could be reported, 1 if it could not, None if not tested.
+def uncorrected_p(a: Entry, b: Entry) -> tuple[float, int, float] | None:
+    """Return the p-value of a pair, 1 if A is better and -1 if B is, and the level of the claim; None if not tested.
 
-    The better variant must clear the floor. With fewer than ``CLAIM_SEEDS`` seeds the difference must be significant in
-    every seed. Faster than ``compare_pair``, because intervals over examples are not computed.
+    The p-value is ``p`` of ``compare_pair`` if the difference could be reported, otherwise 1: the better variant must
+    clear the floor, and with fewer than ``CLAIM_SEEDS`` seeds the difference must be significant in every seed. Faster
+    than ``compare_pair``, because intervals over examples are not computed.
     """
     tests = PairTests(a, b)
     if tests.paired and len(tests.shared) < MIN_SEEDS:
         return None
     if not tests.better.summary.clears_floor:
-        return 1.0
-    if tests.paired and (p := tests.of_seeds.get("p_seeds", 0.0)) > LEVEL:
-        return p
-    if not (tests.over_seeds or isinstance(tests.pairs, str) or tests.every_seed):
-        return 1.0
-    return tests.p
+        p: float | None = 1.0
+    elif tests.paired and (over_seeds := tests.of_seeds.get("p_seeds", 0.0)) > LEVEL:
+        p = over_seeds
+    else:
+        p = tests.p if tests.over_seeds or isinstance(tests.pairs, str) or tests.every_seed else 1.0
+    return None if p is None else (p, 1 if tests.better is a else -1, tests.level)
 
 
 def with_verdict(c: Comparison, p: float | None, together: int, against: str) -> Comparison:

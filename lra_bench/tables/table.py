@@ -13,10 +13,9 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 
 from . import columns as registry
-from .claims import REFERENCE, Key, Place, Ranking, place_name, rankings
+from .claims import FROM_SCRATCH, REFERENCE, Key, Place, Ranking, gains, place_name, rankings
 from .column import find_column, in_order, values
 from .formatting import BITS, rows_of
-from .gains import FROM_SCRATCH, gains
 from .naming import find_variant, unique_names
 from .pair_tests import Comparison
 from .runs import SECTIONS, runs_of

@@ -15,6 +15,7 @@ from lra_bench.tables.comparison import compare
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.overview import overview
 from lra_bench.tables.table import leaderboard
+from tests.support.record_factory import make_record
 from tests.tables.test_comparison import run_of
 
 ROWS = 300
@@ -95,7 +96,24 @@ def test_rows_are_bold_unless_compare_shows_that_the_best_is_better(board: list[
         assert not bold
         return
     best = able["score"].idxmax()
-    assert bold == {name for name in able.index if name == best or claim(verdict(board, name, best)) != WORSE}
+    compared = {name: compare(board, name, best)[2][0] for name in set(able.index) - {best}}
+    tied = {name for name, found in compared.items() if found.p is not None and claim(found.verdict_of_a) != WORSE}
+    assert bold == {best, *tied}
+
+
+def test_a_row_that_was_not_tested_is_not_bold(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    records = [
+        run_of(tmp_path, model, seed, generator.uniform(size=ROWS) < level, floors={"majority": 0.1})
+        for model, level in (("transformer", 0.9), ("local", 0.9), ("performer", 0.5))
+        for seed in range(3)
+    ]
+    # The predictions of the last model were not saved.
+    records[-3:] = [make_record("performer", seed=seed, accuracy=0.5, floors={"majority": 0.1}) for seed in range(3)]
+    table = leaderboard(records).set_index("variant")
+    assert table["clears_floor"].all() and table.at["performer", "rank"] == 3
+    assert table["best"].to_dict() == {"transformer": True, "local": True, "performer": False}
+    assert export.render(table.reset_index(), "markdown").count("**") == 4
 
 
 @pytest.mark.one_in(4)
