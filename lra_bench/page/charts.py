@@ -43,11 +43,9 @@ def learning(records: Sequence[Record]) -> Chart | None:
             steps, scores = (values[::-1][::every][::-1] for values in curve)  # always includes the last step
             points = zip(steps.tolist(), (factor * scores).tolist(), strict=True)
             series.append(_series(f"seed {record.key.seed}", "own", points))
-    return (
-        _chart("Learning curve", ("training step", "linear"), (f"validation {unit}", "linear"), series)
-        if series
-        else None
-    )
+    if not series:
+        return None
+    return _chart("Learning curve", ("training step", "linear"), (f"validation {unit}", "linear"), series)
 
 
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pandas as pd
 
 from lra_bench.contracts.measurement import Column, Display
-from lra_bench.tables.cell import Cell, word
 from lra_bench.tables.column import Context, Shown
-from lra_bench.tables.formatting import Section
-from lra_bench.tables.published_table import published_sections
+from lra_bench.tables.published import printed_tables
 
 from .rows import Json, described, digest, encoded, table
 
@@ -27,19 +23,17 @@ HELP = {
 
 def published_tables(frame: pd.DataFrame) -> list[Json]:
     """Return the tables of the published layout, in its order."""
-    return [_table(place, section) for place, section in enumerate(published_sections(frame))]
-
-
-def _table(place: int, section: Section) -> Json:
-    shown = section.table.rename(columns={"model": "variant"})
-    names = ["variant", *(str(name) for name in shown if name != "variant")]
-    columns = [described(Shown(_column(name), Context())) for name in names]
-    rows = []
-    for row in shown.to_dict("records"):
-        cells = {name: encoded(cell) for name in names if (cell := _cell(name, row[name]))}
-        own = {"id": digest((section.title, row["variant"])), "kind": "published", "name": row["variant"]}
-        rows.append({**own, "cells": cells})
-    return table(f"published-{place}", section.title, columns, [("published", "", rows)], section.remark)
+    found = []
+    for place, (title, printed, legend) in enumerate(printed_tables(frame)):
+        rows = []
+        for row in printed:
+            cells = {"variant" if name == "model" else name: encoded(cell) for name, cell in row.items() if cell}
+            name = row["model"].text
+            rows.append({"id": digest((title, name)), "kind": "published", "name": name, "cells": cells})
+        names = ["variant", *(name for name in printed[0] if name != "model")]
+        columns = [described(Shown(_column(name), Context())) for name in names]
+        found.append(table(f"published-{place}", title, columns, [("published", "", rows)], legend))
+    return found
 
 
 def _column(name: str) -> Column:
@@ -47,10 +41,3 @@ def _column(name: str) -> Column:
     if name in WORDS:
         return Column(name=name, help=help, display=Display(heading, kind="text", first="ascending"))
     return Column(name=name, help=help, display=Display(heading.replace("_", " ")))
-
-
-def _cell(name: str, shown: str) -> Cell:
-    if name in WORDS:
-        return word(shown)
-    printed = re.match(r"[\d.]+", shown)
-    return Cell(shown, float(printed[0])) if printed else Cell(shown)

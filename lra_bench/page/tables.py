@@ -12,9 +12,8 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.tables import columns as registry
 from lra_bench.tables.cell import Cell, scored
-from lra_bench.tables.claims import Key, place_name, rankings
-from lra_bench.tables.column import Context, Row, Shown, shown
-from lra_bench.tables.column_cells import score_of_seeds, status
+from lra_bench.tables.claims import Key, place_name, rankings, row_key
+from lra_bench.tables.column import Context, Row, Shown, score_of_seeds, shown, status
 from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
 from lra_bench.tables.naming import earlier_protocols
 from lra_bench.tables.overview import task_columns, task_labels
@@ -146,11 +145,8 @@ def _run(row: Row, others: Sequence[Row], columns: Sequence[Shown], tests: Tests
     """
     parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
     tested = tests.get(place_name(row), {})
-    found = [(other["place"], tested.get((_key(row), _key(other)))) for other in others]
-    text = difference(row["difference"], row["metric"])
-    if row["difference_low"] is not None and row["difference_high"] is not None:
-        ends = (difference(row[f"difference_{end}"], row["metric"]).split(" ")[0] for end in ("low", "high"))
-        text += f" [{', '.join(ends)}]"
+    found = [(other["place"], tested.get((row_key(row), row_key(other)))) for other in others]
+    text = difference(row["difference"], row["metric"], low=row["difference_low"], high=row["difference_high"])
     return {
         **places.identity(row, parts),
         "kind": "measured",
@@ -164,10 +160,6 @@ def _run(row: Row, others: Sequence[Row], columns: Sequence[Shown], tests: Tests
         "compared": {"difference": text, "verdict": row["verdict"]} if row["verdict"] else None,
         "cells": cells(row, columns),
     }
-
-
-def _key(row: Row) -> Key:
-    return row["model"], row["reference"], row["hash"]
 
 
 def _floor(row: Row) -> Json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from lra_bench.records.schema import STATUSES
 
-from .formatting import AT_FLOOR, BITS, at_length, half_width, number, readable
+from .formatting import AT_FLOOR, BITS, at_length, number, readable
 
 RETENTION = "4x"
 """Length ratio at which tables of all tasks report the share of the skill that is kept."""
@@ -107,7 +107,10 @@ def share(value: float | None, metric: str | None, tail: str = "") -> Cell:
 
 def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:
     """Return a cell with a score and the wider half of its interval, without a unit."""
-    return EMPTY if value is None else Cell(number(value, metric), value, spread=half_width(value, low, high, metric))
+    if value is None:
+        return EMPTY
+    half = "" if low is None or high is None else f"± {number(max(value - low, high - value), metric)}"
+    return Cell(number(value, metric), value, spread=half)
 
 
 def badges(entry: Mapping[str, Any]) -> Badges:
@@ -117,44 +120,37 @@ def badges(entry: Mapping[str, Any]) -> Badges:
     (``oom@8k``), ``no 4x`` if there is no score at ``RETENTION``, and ``not restricted at 64`` if the rows, of at most
     64 tokens, are shorter than any at which the mechanism restricts attention.
     """
-    return Badges(dict.fromkeys(_badges(entry)))
-
-
-def _badges(entry: Mapping[str, Any]) -> Iterator[Badge]:
-    total = sum(entry["statuses"].values())
+    total, found = sum(entry["statuses"].values()), list[Badge]()
     for status, count in entry["statuses"].items():
         if status != "ok":
             share, seeds = (f" {count}/{total}", f"{count} of {total} seeds: ") if total > 1 else ("", "")
             tone: Literal["ended", "open"] = "ended" if status in ENDED else "open"
-            yield Badge(SHORT.get(status, status) + share, seeds + STATUSES.get(status, status), tone)
+            found.append(Badge(SHORT.get(status, status) + share, seeds + STATUSES.get(status, status), tone))
     for limit in filter(None, (entry["train_limit"], entry["inference_limit"])):
         at = at_length(limit.length)
         help = f"the step benchmark failed at {at[1:]} tokens ({readable(limit.status)})"
-        yield Badge(SHORT.get(limit.status, limit.status) + at, help, "note")
+        found.append(Badge(SHORT.get(limit.status, limit.status) + at, help, "note"))
     if entry.get(f"status_{RETENTION}") not in (None, "ok"):
         times = RETENTION.removesuffix("x")
-        yield Badge(f"no {RETENTION}", f"no score at {times} times the training length", "note")
+        found.append(Badge(f"no {RETENTION}", f"no score at {times} times the training length", "note"))
     if length := entry.get("unrestricted_at"):
         help = f"the mechanism restricts no row of at most {length} tokens: full attention is measured"
-        yield Badge(f"{UNRESTRICTED} {length}", help, "note")
+        found.append(Badge(f"{UNRESTRICTED} {length}", help, "note"))
+    return Badges(dict.fromkeys(found))
 
 
 def badges_of_all(statuses: Mapping[str, Badges | None]) -> Badges:
     """Return the badges of a variant from those of each task, each once, with its tasks unless all have it."""
     tasks: dict[Badge, list[str]] = {}
-    for task, found in statuses.items():
-        for badge in found or ():
+    for task, of_task in statuses.items():
+        for badge in of_task or ():
             tasks.setdefault(badge, []).append(task)
-    return Badges(
-        replace(badge, help=f"{badge.help}: {', '.join(labels)}", where=_where(labels, len(statuses)))
-        for badge, labels in tasks.items()
-    )
-
-
-def _where(labels: list[str], tasks: int) -> str:
-    if len(labels) == tasks:
-        return ""
-    return f" ({', '.join(labels)})" if len(labels) < 3 else f" ({len(labels)} tasks)"
+    found = list[Badge]()
+    for badge, labels in tasks.items():
+        where = ", ".join(labels) if len(labels) < 3 else f"{len(labels)} tasks"
+        own = replace(badge, help=f"{badge.help}: {', '.join(labels)}")
+        found.append(own if len(labels) == len(statuses) else replace(own, where=f" ({where})"))
+    return Badges(found)
 
 
 def all_ended(entry: Mapping[str, Any]) -> bool:

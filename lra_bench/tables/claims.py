@@ -98,7 +98,7 @@ class Ranking:
         pairs = [(a, b) for place, a in enumerate(firsts) for b in keys[place + 1 :]]
         tests = {pair: found for pair in pairs if (found := uncorrected_p(*map(self.entries.__getitem__, pair)))}
         corrected = holm([p for p, _, _ in tests.values()]).tolist()
-        separated = {}
+        separated: dict[tuple[Key, Key], int] = {}
         for ((a, b), (_, better, level)), p in zip(tests.items(), corrected, strict=True):
             separated |= {(a, b): better * (p <= level), (b, a): -better * (p <= level)}
         return separated
@@ -138,6 +138,11 @@ def place_name(row: Mapping[Any, Any]) -> Place:
     return row["task"], version, row["protocol"], row["data_lacks"], _rules(objective, row["modified"])
 
 
+def row_key(row: Mapping[Any, Any]) -> Key:
+    """Return the key of a row of the long table within its ranking."""
+    return row["model"], row["reference"], row["hash"]
+
+
 def _rules(objective: str, modified: str) -> str:
     return ", ".join(filter(None, (objective, modified)))
 
@@ -164,15 +169,21 @@ def gains(found: Mapping[Place, Ranking], place: Place) -> dict[Key, Comparison]
     The p-values are corrected together by Holm's method. Variants are left out if they are not pretrained, or if they
     have no finished record without pretraining under the same protocol.
     """
-    pairs = {}
-    for key, entry in found[place].entries.items():
-        objective = objective_of(entry.first.config)
-        modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
-        ranking = found.get((*place[:4], ", ".join(modified)))
-        plain = ranking.reference(entry.name.removesuffix(f" · {objective}")) if objective and ranking else None
-        if ranking is not None and plain is not None:
-            pairs[key] = compare_pair(place[:4], entry, ranking.entries[plain])
+    pairs = {
+        key: compare_pair(place[:4], entry, plain)
+        for key, entry in found[place].entries.items()
+        if (plain := without_pretraining(entry, found, place)) is not None
+    }
     return _corrected(pairs, FROM_SCRATCH)
+
+
+def without_pretraining(entry: Entry, found: Mapping[Place, Ranking], place: Place) -> Entry | None:
+    """Return the same variant without pretraining, the user's own before those of boards."""
+    objective = objective_of(entry.first.config)
+    modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
+    ranking = found.get((*place[:4], ", ".join(modified)))
+    plain = ranking.reference(entry.name.removesuffix(f" · {objective}")) if objective and ranking else None
+    return ranking.entries[plain] if ranking and plain else None
 
 
 def _corrected(pairs: Mapping[Key, Comparison], against: str) -> dict[Key, Comparison]:

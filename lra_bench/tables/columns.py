@@ -17,7 +17,7 @@ from lra_bench.config.measurements import measurements
 from lra_bench.contracts.measurement import Column, Display, Measurement, columns
 from lra_bench.records.schema import STATUSES
 
-from . import column_cells as cells
+from . import column as cells
 from .cell import RETENTION
 from .naming import modifications
 from .runs import missing_data, repeated_data, section_of
@@ -118,8 +118,8 @@ LONG = (
     ),
     *columns(
         {
-            "best": "whether the row is the best of its ranking or not shown to be worse: only rows with 3 or more "
-            "seeds that clear the floor; tables show it in bold",
+            "best": "whether the row is the best of its ranking, or tested and not shown to be worse: only rows with 3 "
+            "or more seeds that clear the floor; tables show it in bold",
             "against": "variant that the row is compared with: the reference row of the ranking; `no pretraining` if a "
             "pretrained system is compared with the same system without it",
         },
@@ -331,7 +331,10 @@ def _average(name: str, help: str) -> tuple[Column, ...]:
 WIDE = (
     *map(_as_in_long, ("protocol", "section")),
     Column("kind", "measured, or floor (a baseline without a model)"),
-    _as_in_long("variant", text=cells.named_kind),
+    _as_in_long(
+        "variant",
+        text=lambda row, _: row["variant"] + ("" if row["kind"] == "measured" else f" ({row['kind']})"),
+    ),
     *map(_as_in_long, ("model", "label")),
     Column(
         name="modified",
@@ -410,7 +413,9 @@ WIDE = (
         name="status",
         help="statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths without a "
         "score, with the tasks concerned unless all are",
-        display=Display("status", left=True, cell=cells.status_of_tasks, text=cells.badges_text, first="ascending"),
+        display=Display(
+            "status", left=True, cell=cells.status, text=lambda row, _: str(row["status"] or ""), first="ascending"
+        ),
     ),
 )
 """Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""

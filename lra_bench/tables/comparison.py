@@ -138,7 +138,8 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
     used = [c.shared_seeds] * 2 if c.paired and c.shared_seeds else [c.seeds_a, c.seeds_b]
     yield "A", f"{score(c.score_a, c.metric)} over {_seeds(used[0])}"
     yield "B", f"{score(c.score_b, c.metric)} over {_seeds(used[1])}"
-    yield "A - B", _difference(c)
+    unit = "" if c.low is None or c.high is None else f" (95 % confidence interval over {c.unit})"
+    yield "A - B", difference(c.difference, c.metric, low=c.low, high=c.high) + unit
     if c.p_seeds is not None:
         kind = f"paired t-test, {_seeds(c.shared_seeds)}" if c.paired else "Welch's t-test, different seeds"
         yield "over seeds", f"{p_value(c.p_seeds)} ({kind})"
@@ -161,14 +162,6 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
 
 def _test(c: Comparison) -> str:
     return "paired permutation test" if c.metric == "accuracy" else "moving-block bootstrap of the windows"
-
-
-def _difference(c: Comparison) -> str:
-    text = difference(c.difference, c.metric)
-    if c.low is None or c.high is None:
-        return text
-    low, high = (difference(end, c.metric, unit=False) for end in (c.low, c.high))
-    return f"{text} [{low}, {high}] (95 % confidence interval over {c.unit})"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ from lra_bench.config.measurements import measurements
 from lra_bench.contracts.measurement import listed
 from lra_bench.records.schema import STATUSES, Record
 
-from .formatting import difference, readable, score, score_with_interval, terminal_width
+from .formatting import difference, number, readable, score, terminal_width
 from .runs import Run, missing_data, repeated_data
 
 Facts = Iterator[tuple[str, str]]
@@ -33,7 +33,9 @@ def meaning(record: Record) -> str:
     if (value := record.score()) is None:
         reason = record.reason or STATUSES[record.status]
         return f"{run.label} has no score {where}: {readable(record.status)}, {reason.rstrip('.')}."
-    shown = score_with_interval(value, run.test.get("low"), run.test.get("high"), record.metric)
+    shown, low, high = score(value, record.metric), run.test.get("low"), run.test.get("high")
+    if low is not None and high is not None:
+        shown += f" [{number(low, record.metric)}, {number(high, record.metric)}]"
     unit = "accuracy" if record.metric != "bits_per_character" else "bits per character"
     name, floor = run.floor
     if floor is None or name is None:

@@ -14,8 +14,6 @@ from lra_bench.statistics.paired import SMALLEST_P
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SHOWN = 4
-"""Largest number of seeds whose scores are listed."""
 AT_FLOOR = "°"
 """Mark of a score at or below the floor."""
 OWN = "*"
@@ -90,36 +88,31 @@ def score(value: float | None, metric: str | None) -> str:
     return "" if value is None else number(value, metric) + ("" if metric == BITS else " %")
 
 
-def score_with_interval(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
-    """Format a score with its interval, if known: ``37.0 % [35.9, 38.1]``."""
-    if value is None or low is None or high is None:
-        return score(value, metric)
-    return f"{score(value, metric)} [{number(low, metric)}, {number(high, metric)}]"
-
-
-def half_width(value: float, low: float | None, high: float | None, metric: str | None) -> str:
-    """Format the wider half of an interval without a unit, ``± 1.1``; empty if it is unknown."""
-    return "" if low is None or high is None else f"± {number(max(value - low, high - value), metric)}"
-
-
-def seeds_apart(seeds: Sequence[float], learned: int | None, metric: str | None) -> tuple[str, str]:
-    """Return the text of seeds without a common interval, and their scores or range without a unit.
-
-    The text is ``2/3 learned`` if only some seeds exceed the floor, otherwise empty. Up to ``MOST_SHOWN`` scores are
-    listed in the order of the seeds; more are shown as a range.
-    """
-    text = f"{learned}/{len(seeds)} learned" if learned and learned < len(seeds) else ""
-    if text or len(seeds) > MOST_SHOWN:
-        return text, f"({number(min(seeds), metric)}–{number(max(seeds), metric)})"
-    return text, f"({', '.join(number(seed, metric) for seed in seeds)})"
-
-
-def difference(value: float | None, metric: str | None, unit: bool = True) -> str:
-    """Format a difference of scores with its sign, in percentage points or bits."""
+def difference(
+    value: float | None, metric: str | None, unit: bool = True, low: float | None = None, high: float | None = None
+) -> str:
+    """Format a difference of scores with its sign, in percentage points or bits, followed by its interval if known."""
     if value is None:
         return ""
     text, name = (f"{value:+.3f}", "bits") if metric == BITS else (f"{100 * value:+.1f}", "points")
-    return f"{text} {name}" if unit else text
+    text = f"{text} {name}" if unit else text
+    if low is None or high is None:
+        return text
+    return f"{text} [{difference(low, metric, False)}, {difference(high, metric, False)}]"
+
+
+def fitting(widths: Mapping[str, float], room: float, head: str | None = None) -> list[list[str]]:
+    """Divide columns into groups whose widths together do not exceed ``room``; later groups repeat the column ``head``.
+
+    A group has at least one further column.
+    """
+    groups: list[list[str]] = [[]]
+    for name in widths:
+        if len(groups[-1]) > (head is not None) and sum(widths[each] for each in (*groups[-1], name)) > room:
+            groups.append([] if head is None else [head])
+        if name not in groups[-1]:
+            groups[-1].append(name)
+    return groups
 
 
 def p_value(value: float) -> str:

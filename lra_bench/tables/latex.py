@@ -13,7 +13,7 @@ from lra_bench.statistics.paired import MIN_SEEDS
 
 from .cell import SHORT
 from .column import Row
-from .formatting import BITS, first_known, number, readable, rows_of, short_labels
+from .formatting import BITS, first_known, fitting, number, readable, rows_of, short_labels
 from .overview import task_columns
 from .seeds import combine
 
@@ -100,7 +100,7 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
     one_column = room + sum(widths.values()) <= COLUMN
     floats: list[list[str]] = []
     lines = LINES
-    for block in _blocks(widths, (COLUMN if one_column else PAGE) - room):
+    for block in fitting(widths, (COLUMN if one_column else PAGE) - room):
         own = [at for at in range(len(rows)) if (cells.loc[at, block] != "").any()]
         for start in range(0, len(own), LINES):
             shown = own[start : start + LINES]
@@ -122,16 +122,6 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
         )
         for caption, tabulars in zip(captions, floats, strict=True)
     )
-
-
-def _blocks(widths: Mapping[str, float], room: float) -> list[list[str]]:
-    """Return groups of tasks whose columns fit ``room`` points; each is a tabular of its own below the one before."""
-    blocks: list[list[str]] = [[]]
-    for task in widths:
-        if blocks[-1] and sum(widths[each] for each in (*blocks[-1], task)) > room:
-            blocks.append([])
-        blocks[-1].append(task)
-    return blocks
 
 
 def _tabular(cells: pd.DataFrame, bold: pd.DataFrame, labels: Mapping[str, str]) -> str:

@@ -12,8 +12,7 @@ from lra_bench.contracts import UserError
 
 from .formatting import Section
 from .overview import in_task_order, overview
-from .published import load_published
-from .published_table import published_sections
+from .published import load_published, published_sections
 from .reproduction import reproduction, reproduction_sections
 from .sections import long_sections, wide_sections
 from .table import RANKED_TOGETHER, leaderboard

@@ -112,7 +112,9 @@ def _track(board: pd.DataFrame, frame: pd.DataFrame) -> Iterator[dict[str, Any]]
     variants: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for entry, nothing_learned in zip(rows_of(board), not_learned(board, ["column"]), strict=True):
         entry |= {"status": badges(entry), "parameters": entry["parameters_body_active"]}
-        entry[f"retention_{RETENTION}"] = _retention(entry)
+        start, longer = entry.get("skill_1x"), entry.get(f"skill_{RETENTION}")
+        kept = None if start is None or longer is None or not entry["clears_floor"] or start <= 0 else longer / start
+        entry[f"retention_{RETENTION}"] = kept
         entry["skill"] = None if nothing_learned else entry["skill"]
         variants.setdefault(tuple(entry[name] for name in ONE_ROW), []).append(entry)
     measured = []
@@ -164,17 +166,6 @@ def over_tasks(row: Row, labels: Sequence[str]) -> dict[str, Any]:
             each, used = column.of or f"{column.name}_<task>", accuracies if column.of_accuracies else labels
             found[column.name] = combine(column.tasks, [row[each.replace("<task>", label)] for label in used])
     return found
-
-
-def _retention(entry: Row) -> float | None:
-    """Return the skill at ``RETENTION`` divided by the skill at 1x.
-
-    The result is None if one of them is unknown, or if not every seed clears the floor.
-    """
-    own, longer = entry.get("skill_1x"), entry.get(f"skill_{RETENTION}")
-    if own is None or longer is None or not entry["clears_floor"]:
-        return None
-    return longer / own if own > 0 else None
 
 
 def _averages(rows: Sequence[Row], by_seed: Mapping[Any, Mapping[int, float]]) -> dict[str, Any]:

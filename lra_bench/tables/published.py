@@ -1,4 +1,4 @@
-"""Published results with their sources, read from the CSV files of ``lra_bench.published``."""
+"""Published results with their sources, read from the CSV files of ``lra_bench.published``, and their tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -17,6 +17,9 @@ import pandas as pd
 
 from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
+
+from .cell import EMPTY, Cell, figure, word
+from .formatting import Section, rows_of, without_empty
 
 PACKAGE = "lra_bench.published"
 
@@ -76,7 +79,14 @@ METRICS: Mapping[str, tuple[str, ...]] = {
 """Metrics of published numbers and their allowed units."""
 
 AVERAGES = ("avg5", "avg6_fail50", "average")
-TASKS = ("listops", "text", "retrieval", "image", "pathfinder", PATH_X, "pathfinder256", "enwik8", "none", *AVERAGES)
+SCORES = ("accuracy", "validation_accuracy", "bits_per_character")
+"""Metrics that tables for readers contain."""
+SHOWN_TASKS = (*FIVE, PATH_X, "pathfinder256", "enwik8")
+TASKS = (*SHOWN_TASKS, "none", *AVERAGES)
+MARKS = {"linear-input": "†", "validation-is-test": "‡", "mixed-lengths": "§", "before-bracket-fix": "¶"}
+"""Signs appended to numbers with a flag; a legend below the table explains them."""
+FREE = (*MARKS, "failed", "misprint")
+"""Flags that are shown at the number itself; the others are listed in the row."""
 ONE_NUMBER = ("source_title", "table", "model", "task", "input_length", "metric")
 """Columns that identify a number within a file."""
 ONE_ROW = ["file", "source_title", "table", "model"]
@@ -151,6 +161,58 @@ def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
 def has_flag(frame: pd.DataFrame, flag: str) -> pd.Series:
     """Return whether each row has ``flag``."""
     return frame["flags"].map(lambda flags: flag in flags.split()).astype(bool)
+
+
+def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
+    """Yield the published scores as text, one table per printed table of each source, see ``printed_tables``."""
+    for heading, rows, legend in printed_tables(frame):
+        texts = [{name: cell.text for name, cell in row.items()} for row in rows]
+        yield Section(heading, without_empty(texts, ("model",)), remark=legend, left=frozenset(("model", "flags")))
+
+
+def printed_tables(frame: pd.DataFrame) -> Iterator[tuple[str, list[dict[str, Cell]], str]]:
+    """Yield heading, rows and legend of the scores of each printed table of each source.
+
+    F is a failed task. The legend explains the signs of ``MARKS`` that the table contains.
+    """
+    scores = frame[frame["metric"].isin(SCORES)]
+    means = {tuple(row[name] for name in ONE_ROW): row for row in rows_of(recomputed_averages(scores))}
+    # Rows that are sorted by task have the order that the user chose.
+    known = list(dict.fromkeys(scores["task"]))
+    chosen = scores["task"].map(known.index).is_monotonic_increasing
+    tasks = [task for task in (known if chosen else SHOWN_TASKS) if task in SHOWN_TASKS]
+    for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):
+        # Quoted sources are listed in each row; the heading contains the source only.
+        heading = f"{title} · {cite({**group.iloc[0].to_dict(), 'quotes': ''})}"
+        decimals = max(len(f"{value:g}".partition(".")[2]) for value in group["value"].dropna())
+        rows = [
+            _row(model, rows_of(numbers), decimals, means.get((file, title, table, model), {}), tasks)
+            for model, numbers in group.groupby("model", sort=False)
+        ]
+        shown = {sign for row in rows for cell in row.values() for sign in cell.text}
+        legend = [f"{mark} {FLAGS[flag][0].upper()}{FLAGS[flag][1:]}." for flag, mark in MARKS.items() if mark in shown]
+        yield heading, rows, " ".join(legend)
+
+
+def _row(
+    model: Any, entries: Sequence[Mapping[str, Any]], decimals: int, means: Mapping[str, Any], tasks: Sequence[str]
+) -> dict[str, Cell]:
+    """Return the cells of a row; ``means`` are its computed averages."""
+    flags = [entry["flags"].split() for entry in entries]
+    cells: dict[str, Cell] = {}
+    for entry, own in zip(entries, flags, strict=True):
+        marks = "".join(mark for flag, mark in MARKS.items() if flag in own)
+        text = "F" if "failed" in own else f"{entry['value']:.{decimals}f}{marks}"
+        cells[entry["task"]] = Cell(text + " (misprint)" * ("misprint" in own), entry["value"])
+    of_row = dict.fromkeys(flag for own in flags for flag in own if flag not in FREE)
+    return {
+        "model": word(str(model)),
+        **{task: cells.get(task, EMPTY) for task in tasks},
+        **{name: figure(means.get(name) and round(means[name], 2), "{:.2f}".format) for name in AVERAGES[:2]},
+        "printed average": word(", ".join(cell.text for task, cell in cells.items() if task in AVERAGES)),
+        "flags": word(", ".join(sorted(of_row, key=list(FLAGS).index))),
+        "quotes": word(", ".join(dict.fromkeys(entry["quotes"] for entry in entries if entry["quotes"]))),
+    }
 
 
 @functools.cache

@@ -10,8 +10,7 @@ from textwrap import wrap
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 
-from .column import Context, Row
-from .column_cells import score_of_seeds
+from .column import Context, Row, score_of_seeds
 from .formatting import AT_FLOOR, BITS, OWN, number, rows_of
 from .sections import named_rows
 from .table import without_claims

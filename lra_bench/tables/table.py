@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -13,11 +14,10 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 
 from . import columns as registry
-from .claims import FROM_SCRATCH, REFERENCE, Key, Place, Ranking, gains, place_name, rankings
+from .claims import REFERENCE, Place, Ranking, gains, place_name, rankings, row_key
 from .column import find_column, in_order, values
 from .formatting import BITS, rows_of
 from .naming import find_variant, unique_names
-from .pair_tests import Comparison
 from .runs import SECTIONS, runs_of
 from .seeds import over_seeds
 
@@ -25,6 +25,11 @@ COMPARABLE_WITHIN = 0.10
 """Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
 RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
 """Columns that identify a ranking of scores."""
+COMPARED = {
+    "difference": "difference", "difference_low": "low", "difference_high": "high", "p_against": "p_holm",
+    "detectable": "detectable",
+}  # fmt: skip
+"""Columns of the comparison with the reference row, and fields of ``Comparison``."""
 ONE_ROW = [*RANKED_TOGETHER, "hardware", "variant", "modified", "hash"]
 """Columns that identify a row; records that share them differ in their seeds."""
 
@@ -102,59 +107,34 @@ def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:
 
 
 def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
-    """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
+    """Return the rows with the comparison with the reference row of their ranking, and whether they are the best.
+
+    A pretrained system is compared with the same one without pretraining.
+    """
     if rows.empty:
         return rows
     claims: list[dict[str, Any]] = []
-    compared: dict[Place, Mapping[Key, Comparison]] = {}
+    gained = cache(lambda place: gains(found, place))
     with bar(len(rows), "comparing variants", unit="rows") as advance:
         for row in rows_of(rows):
-            claims.append(_claims(row, found, reference, compared))
+            key, place = row_key(row), place_name(row)
+            own = {**dict.fromkeys(("against", *COMPARED)), "verdict": "", "best": False}
+            if (ranking := found.get(place)) is not None and key in ranking.entries:
+                own["best"], base = key in ranking.winners, ranking.reference(reference)
+                compared = None
+                if row["pretraining"]:
+                    compared = gained(place).get(key)
+                elif key == base:
+                    own |= {"against": ranking.entries[base].name, "verdict": "reference"}
+                elif base is not None:
+                    compared = ranking.against(base)[key]
+                if compared is not None:
+                    own |= {name: getattr(compared, field) for name, field in COMPARED.items()}
+                    own |= {"against": compared.against, "verdict": compared.verdict_of_a}
+            claims.append(own)
             advance(1, row["task"])
     added = pd.DataFrame(claims, rows.index)
     return with_types(pd.concat([rows.drop(columns="best"), added], axis=1), registry.long())
-
-
-def _claims(
-    row: Mapping[Any, Any],
-    rankings: Mapping[Place, Ranking],
-    reference: str,
-    compared: dict[Place, Mapping[Key, Comparison]],
-) -> dict[str, Any]:
-    """Return the columns of the comparison of one row with the reference row, and whether it is the best.
-
-    A pretrained system is compared with the same one without pretraining; ``compared`` keeps these comparisons.
-    """
-    key, place = (row["model"], row["reference"], row["hash"]), place_name(row)
-    ranking = rankings.get(place)
-    unknown = dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable"))
-    claims: dict[str, Any] = {**unknown, "verdict": "", "best": False}
-    if ranking is None or key not in ranking.entries:
-        return claims
-    claims["best"] = key in ranking.winners
-    if row["pretraining"]:
-        if place not in compared:
-            compared[place] = gains(rankings, place)
-        gain = compared[place].get(key)
-        return claims if gain is None else {**claims, "against": FROM_SCRATCH, **_comparison(gain)}
-    if (base := ranking.reference(reference)) is None:
-        return claims
-    claims |= {"against": ranking.entries[base].name, "verdict": "reference"}
-    if key == base:
-        return claims
-    return {**claims, **_comparison(ranking.against(base)[key])}
-
-
-def _comparison(found: Comparison) -> dict[str, Any]:
-    """Return the columns of a comparison of a row (A)."""
-    return {
-        "difference": found.difference,
-        "difference_low": found.low,
-        "difference_high": found.high,
-        "p_against": found.p_holm,
-        "detectable": found.detectable,
-        "verdict": found.verdict_of_a,
-    }
 
 
 def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from .formatting import Section
+from .formatting import Section, fitting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,8 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
             printed.update(groups[0])
             left_out |= dict.fromkeys(name for name in widths if name not in groups[0])
         else:
-            groups = _groups(section, widths, width)
+            head = next((name for name in section.heads if name in widths), next(iter(widths)))
+            groups = fitting(widths, width - 1, head)
         for place, columns in enumerate(groups):
             rows = section.table[columns]
             known = (rows.drop(columns=columns[0]) != "").any(axis=1) if place else slice(None)
@@ -65,17 +66,6 @@ def _width(section: Section, name: str) -> int:
     if section.optional and name in section.heads:
         cells = min(cells, WIDEST_NAME)
     return max(max(map(len, name.split(" "))), cells) + 2
-
-
-def _groups(section: Section, widths: Mapping[str, int], width: int) -> list[list[str]]:
-    """Divide the columns into groups that fit the width; groups after the first repeat the column of row names."""
-    head = next((name for name in section.heads if name in widths), next(iter(widths)))
-    groups: list[list[str]] = [[]]
-    for name in widths:
-        if len(groups[-1]) > 1 and sum(widths[each] for each in (*groups[-1], name)) >= width:
-            groups.append([head])
-        groups[-1].append(name)
-    return groups
 
 
 def _fitting(widths: Mapping[str, int], width: int) -> list[str]:

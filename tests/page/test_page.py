@@ -25,8 +25,7 @@ from lra_bench.records.schema import Record
 from lra_bench.tables import export
 from lra_bench.tables.cell import Badges, badges, badges_of_all
 from lra_bench.tables.layouts import LAYOUTS
-from lra_bench.tables.published import FLAGS
-from lra_bench.tables.published_table import MARKS
+from lra_bench.tables.published import FLAGS, MARKS
 from tests.support.page_records import data_of, study, table_of
 from tests.support.record_factory import make_costs, make_curves, make_pairs, make_record
 

@@ -16,13 +16,14 @@ from lra_bench.tables.published import (
     AVERAGES,
     COLUMNS,
     FLAGS,
+    MARKS,
     averages,
     cite,
     has_flag,
     load_published,
+    published_sections,
     recomputed_averages,
 )
-from lra_bench.tables.published_table import MARKS, published_sections
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "avg5")
 # Tay et al. 2020, arXiv 2011.04006, Table 1; all models failed on Path-X.

@@ -24,6 +24,7 @@ from lra_bench.records.schema import Record
 from lra_bench.records.sections import Machine
 from lra_bench.tables import export
 from lra_bench.tables.describe import describe
+from lra_bench.tables.formatting import fitting
 from lra_bench.tables.overview import overview
 from lra_bench.tables.table import leaderboard, runs
 from lra_bench.training.take_off import late_progress
@@ -353,6 +354,16 @@ def test_terminal_output_fits_the_width_and_names_the_columns_left_out(width: in
     costs = export.render(leaderboard(board()), "terminal", width, columns=["RSS", "modified", "floor"])
     for cell in ("882", "train.steps=500", "33.5 %"):
         assert cell in " ".join(costs.split())
+
+
+def test_each_group_of_columns_contains_the_names_of_rows_once() -> None:
+    widths = {"score": 40, "floor": 30, "variant": 20, "rank": 5}
+    assert fitting(widths, 95, "variant") == [["score", "floor", "variant", "rank"]]
+    assert fitting(widths, 70, "variant") == [["score", "floor"], ["variant", "rank"]]
+    assert fitting(widths, 50, "variant") == [["score", "floor"], ["variant", "rank"]]
+    widths = {"variant": 20, "score": 40, "floor": 30, "rank": 5}
+    assert fitting(widths, 60, "variant") == [["variant", "score"], ["variant", "floor", "rank"]]
+    assert fitting(widths, 60) == [["variant", "score"], ["floor", "rank"]]
 
 
 def test_csv_and_json_contain_unrounded_values() -> None:
