@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lra_bench.cli import main
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.board import BOARD, overwritten, read_board, write_board
@@ -52,7 +54,7 @@ def better_score(root: Path) -> None:
     change(root, '"accuracy":0.34', '"accuracy":0.43')
 
 
-def other_rate(root: Path) -> None:
+def another_status(root: Path) -> None:
     change(root, '"status":"ok"', '"status":"diverged"')
 
 
@@ -77,7 +79,7 @@ def digests_of_another_file(root: Path) -> None:
     ("damage", "words"),
     [
         (better_score, "accuracy is 0.43, that of its predictions 0.34"),
-        (other_rate, f"{RECORDS} has sha256 "),
+        (another_status, f"{RECORDS} has sha256 "),
         (other_curves, "has sha256 "),
         (missing_predictions, "is missing"),
         (missing_digests, "lra-bench results pack writes it"),
@@ -128,3 +130,26 @@ def test_committed_boards_have_the_digests_of_their_files(path: Path, tmp_path: 
     digests = (copy / BOARD).read_text()
     write_board(copy)
     assert (copy / BOARD).read_text() == digests
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "results" / "reference").glob(f"**/{RECORDS}")), ids=str)
+def test_committed_boards_have_no_problems(path: Path) -> None:
+    assert problems(path.parent) == {}
+
+
+def test_the_command_ends_with_code_1_if_a_board_was_changed(
+    board: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def code() -> object:
+        monkeypatch.setattr(sys, "argv", ["lra-bench", "results", "check", "--results", str(board)])
+        with pytest.raises(SystemExit) as ended:
+            main.main()
+        return ended.value.code or 0
+
+    assert code() == 0
+    better_score(board)
+    capsys.readouterr()
+    assert code() == 1
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("PROBLEM")]
+    assert [line.split()[1] for line in lines] == ["board:", "scores:"]
