@@ -13,7 +13,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.safe_text import printable
 
-from .options import ConfigDir, Json, Reference, Results, print_json, root_of
+from .options import ConfigDir, Json, Reference, Results, print_json, print_table, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
@@ -186,31 +186,71 @@ def cite(
 
 def compare(
     a: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="A",
             help='Variant, such as performer or "performer features=64 rope", or one of its records: cell, hash, '
             "folder, last",
         ),
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Variant to compare with, in the same form")],
+    ] = None,
+    b: Annotated[str | None, typer.Argument(metavar="B", help="Variant to compare with, in the same form")] = None,
     results: Results = None,
     reference: Reference = None,
     tasks: Tasks = "",
     protocol: Protocol = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(help="Results folder of another checkout: compare its cells with the same ones of --results"),
+    ] = None,
+    fail_if: Annotated[
+        str | None,
+        typer.Option(help='With --base: exit with code 1 if this is true of a cell, as in "score<-1 or speed<0.95"'),
+    ] = None,
+    format: Annotated[str, typer.Option(help="With --base: terminal or markdown")] = "terminal",
     as_json: Json = False,
 ) -> None:
-    """Compare two variants, paired over seeds and test examples.
+    """Compare two variants, paired over seeds and test examples, or with --base two checkouts, cell by cell.
 
-    The report states which differences are significant according to their records.
+    The report on variants states which differences are significant according to their records. That on checkouts
+    contains the change of the score in points, negative if it is worse, and ratios of speeds, memory and parameters.
     """
     from lra_bench.tables.comparison import compare_stored, report
 
+    if base is not None:
+        if a is not None or reference is not None or tasks or protocol:
+            raise UserError(
+                f"--base {base}: compares all cells of two folders; leave out A, B, --reference, --tasks and --protocol"
+            )
+        _compare_checkouts(base, results, fail_if, "json" if as_json else format)
+        return
+    if fail_if is not None or format != "terminal":
+        raise UserError(f"--{'format' if fail_if is None else 'fail-if'}: compares two checkouts; set --base, too")
+    if a is None or b is None:
+        raise UserError("compare: name two variants, such as lra-bench compare performer local, or set --base")
     name_a, name_b, found = compare_stored(a, b, results, reference, tasks, protocol)
     if as_json:
         print_json([{"a": name_a, "b": name_b, **each.as_dict()} for each in found])
     else:
         print(report(name_a, name_b, found), end="")
+
+
+def _compare_checkouts(base: Path, head: Path | None, fail_if: str | None, format: str) -> None:
+    from lra_bench.tables.condition import Condition
+    from lra_bench.tables.export import check_format
+    from lra_bench.tables.regression import changes, markdown, rows, verdict
+
+    check_format(format, ("terminal", "markdown", "json"))
+    condition = None if fail_if is None else Condition(fail_if)
+    found = changes(base, head, condition)
+    if format == "json":
+        print_json([each.as_dict() for each in found])
+    elif format == "markdown":
+        print(markdown(found, condition), end="")
+    else:
+        print_table(rows(found))
+        print(verdict(found, condition))
+    if any(each.fails for each in found):
+        raise typer.Exit(1)
 
 
 def plot(

@@ -26,9 +26,11 @@ LARGEST_BYTES = 8 * 2**20
 
 
 class TimedRow(TypedDict, total=False):
-    """The median time of a step, which rows of failed steps lack."""
+    """The median time and peak memory of a step, which rows of failed steps lack, and the key of a baseline."""
 
     median_seconds: float | None
+    peak_bytes: float | None
+    baseline: str | None
 
 
 class ProfileRow(TimedRow):

@@ -1,0 +1,304 @@
+"""What changed between two checkouts: their records cell by cell, and their profiles in pairs."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lra_bench.contracts import UserError
+from lra_bench.profiling.comparison.ratios import geometric_mean
+from lra_bench.records.profiles import ProfileRow, StoredProfile, load_profiles
+from lra_bench.records.schema import EDITED, Record, variant_name
+from lra_bench.records.store import existing_root, load_all
+from lra_bench.runtime.safe_text import printable
+
+from .condition import NAMES, Condition, Interval
+from .formatting import BITS
+
+SPEEDS = {"speed": "train", "inference_speed": "inference"}
+"""Mode of the steps of a profile by name of a speed."""
+
+POINTS = 100
+"""Points per unit of a score: a point is 1 % of accuracy or 0.01 bits per character."""
+
+
+class Place(NamedTuple):
+    """What two checkouts have in common: a key without the versions of code, and with the options that were changed.
+
+    ``options`` contains them as JSON, and ``system`` the name of the variant. ``seed`` is None for a system that was
+    only profiled.
+    """
+
+    task: str
+    protocol: str
+    hardware: str
+    system: str
+    options: str
+    seed: int | None
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        return f"{self.system} on {self.task} ({self.protocol}, {self.hardware}{seed})"
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of one cell from the base to the head.
+
+    Attributes:
+        place: The cell.
+        values: Values by name in ``NAMES``: the difference of scores in points, negative if the head is worse, and
+            ratios of the head to the base; None if unknown.
+        missing: ``base`` or ``head`` if this folder lacks the cell, otherwise empty.
+        note: Why the score is unknown, empty if it is known.
+        fails: Whether the condition holds, or the cell has failed in the head only.
+    """
+
+    place: Place
+    values: Mapping[str, Interval | None]
+    missing: str = ""
+    note: str = ""
+    fails: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the change as values for JSON."""
+        values = {name: each and each._asdict() for name, each in self.values.items()}
+        own = {name: value for name, value in self.place._asdict().items() if name != "options"}
+        return {**own, **values, "missing": self.missing, "note": self.note, "fails": self.fails}
+
+
+def changes(base: Path, head: Path | None, condition: Condition | None) -> list[Change]:
+    """Return the changes of all cells and profiled systems from one results folder to another, sorted by cell.
+
+    Of several records of a cell, such as of several versions of the code, the latest counts.
+
+    Raises:
+        UserError: If a folder does not exist, if the folders share no cell, or if a value of the condition is known in
+            no cell, so that nothing would be tested.
+    """
+    if not base.is_dir():
+        raise UserError(f"--base {base}: there is no such folder; name the results folder of the other checkout")
+    sides = [_Side(base), _Side(existing_root(head))]
+    found = []
+    for place in sorted(sides[0].places() | sides[1].places(), key=lambda each: tuple(map(str, each))):
+        change = _change(place, *sides)
+        fails = change.fails or (condition is not None and condition.holds(change.values) is True)
+        found.append(replace(change, fails=fails))
+    both = [each for each in found if not each.missing]
+    if not both:
+        raise UserError(
+            f"--base {base}: has no cell in common with --results {sides[1].root}; measure both checkouts with the "
+            "same options on the same machine"
+        )
+    names = [name for name in NAMES if condition and name in condition.names]
+    unknown = [name for name in names if not any(each.values[name] for each in both)]
+    if condition and unknown and not any(each.fails for each in both):
+        how = "bench" if unknown[0] in ("score", "parameters") else "profile"
+        raise UserError(
+            f'--fail-if "{condition.text}": {unknown[0]} is known in no cell of both folders; run lra-bench {how} '
+            f"with --results {base} and --results {sides[1].root}"
+        )
+    return found
+
+
+class _Side:
+    """The records of a results folder by cell, and for each profiled system the rows of its profiles, oldest first."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.records: dict[Place, Record] = {}
+        records = load_all(root)
+        for record in sorted(records, key=lambda each: (each.finished_at, each.key)):
+            self.records[_place(record)] = record
+        of_hash = {(record.key.task, record.key.hash): _place(record) for record in records}
+        self.profiles: dict[Place, list[dict[tuple[Any, ...], ProfileRow]]] = {}
+        for profile in load_profiles(root, broken=lambda message: None):  # ``load_all`` has reported the broken ones
+            for place, rows in _systems(profile, of_hash).items():
+                self.profiles.setdefault(place, []).append(rows)
+
+    def places(self) -> set[Place]:
+        """Return the cells, and the profiled systems without a cell."""
+        of_cells = {place._replace(seed=None) for place in self.records}
+        return {*self.records, *(self.profiles.keys() - of_cells)}
+
+
+def _place(record: Record) -> Place:
+    key, differences = record.key, {**record.variant["differences"]}
+    differences.pop(EDITED, None)
+    values = {name: _value(record.config, name) for name in record.protocol_modified}
+    options = json.dumps([differences, record.variant["position"], values], sort_keys=True)
+    name = variant_name(key.model, {**differences, **values}, record.variant["position"])
+    return Place(key.task, key.protocol, key.hardware, name, options if options != NO_OPTIONS else "", key.seed)
+
+
+NO_OPTIONS = json.dumps([{}, None, {}])
+
+
+def _value(config: Mapping[str, Any], option: str) -> Any:
+    node: Any = config
+    for name in option.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
+
+
+def _systems(
+    profile: StoredProfile, of_hash: Mapping[tuple[str, str], Place]
+) -> dict[Place, dict[tuple[Any, ...], ProfileRow]]:
+    """Return the rows of each system by mode, length and batch, without those of the baselines."""
+    found: dict[Place, dict[tuple[Any, ...], ProfileRow]] = {}
+    hardware = profile.path.parent.name
+    for row in profile.rows:
+        if row.get("baseline"):
+            continue
+        name = row["variant"].removesuffix(f" · {EDITED}")
+        own = Place(profile.task, profile.protocol, hardware, name, "", None)
+        place = of_hash.get((profile.task, row["hash"]), own)._replace(seed=None)
+        batch = row["batch_policy"], row["batch_size"] if row["batch_policy"] == "fixed" else None
+        found.setdefault(place, {}).setdefault((row["mode"], row["length"], *batch), row)
+    return found
+
+
+def _change(place: Place, base: _Side, head: _Side) -> Change:
+    values: dict[str, Interval | None] = dict.fromkeys(NAMES)
+    lacking = [name for name, side in (("base", base), ("head", head)) if place not in side.places()]
+    if lacking:
+        return Change(place, values, missing=lacking[0])
+    system = place._replace(seed=None)
+    values |= _costs(base.profiles.get(system, ()), head.profiles.get(system, ()))
+    if place.seed is None:
+        return Change(place, values)
+    before, after = base.records[place], head.records[place]
+    if before.status != after.status:
+        return Change(place, values, note=f"{before.status}, now {after.status}", fails=before.status == "ok")
+    values["parameters"] = _exact(_ratio(*((each.parameters or {}).get("total") for each in (after, before))))
+    fingerprints = {each.data["fingerprint"] for each in (before, after) if each.data}
+    if len(fingerprints) > 1:
+        return Change(place, values, note="the data differ")
+    old, new = before.score(), after.score()
+    if old is None or new is None or before.metric != after.metric:
+        return Change(place, values, note="no score")
+    values["score"] = _exact(POINTS * (old - new if after.metric == BITS else new - old))
+    return Change(place, values)
+
+
+def _exact(value: float | None) -> Interval | None:
+    return None if value is None else Interval(value, value, value)
+
+
+def _ratio(own: float | None, other: float | None) -> float | None:
+    return own / other if own is not None and other else None
+
+
+def _costs(
+    base: Sequence[Mapping[tuple[Any, ...], ProfileRow]], head: Sequence[Mapping[tuple[Any, ...], ProfileRow]]
+) -> dict[str, Interval | None]:
+    """Return the ratios of costs: medians over pairs of profiles, the latest of both checkouts and so on backwards.
+
+    The ratio of a pair is the geometric mean over lengths and batches. The interval extends from the lowest to the
+    highest end of the pairs.
+    """
+    pairs = list(zip(reversed(base), reversed(head), strict=False))
+    found = {name: [each for pair in pairs if (each := _pair(*pair, mode))] for name, mode in SPEEDS.items()}
+    peaks = [
+        _exact(ratio)
+        for before, after in pairs
+        if (
+            ratio := geometric_mean(
+                _ratio(new.get("peak_bytes"), old.get("peak_bytes")) for old, new in _shared(before, after, "train")
+            )
+        )
+    ]
+    return {name: _median(each) for name, each in {**found, "memory": list(filter(None, peaks))}.items()}
+
+
+def _median(pairs: Sequence[Interval]) -> Interval | None:
+    if not pairs:
+        return None
+    middle = statistics.median(each.value for each in pairs)
+    return Interval(middle, min(each.low for each in pairs), max(each.high for each in pairs))
+
+
+def _shared(
+    base: Mapping[tuple[Any, ...], ProfileRow], head: Mapping[tuple[Any, ...], ProfileRow], mode: str
+) -> Iterator[tuple[ProfileRow, ProfileRow]]:
+    """Yield the rows of a mode that were measured in both profiles."""
+    for key, row in base.items():
+        if key[0] == mode and key in head and row["status"] == head[key]["status"] == "ok":
+            yield row, head[key]
+
+
+def _pair(
+    base: Mapping[tuple[Any, ...], ProfileRow], head: Mapping[tuple[Any, ...], ProfileRow], mode: str
+) -> Interval | None:
+    """Return the ratio of speeds of two profiles, each relative to the Transformer in the same profile.
+
+    Its relative spread is the mean over rows of the root of the sum of both squared spreads.
+    """
+    ratios, spreads = [], []
+    for old, new in _shared(base, head, mode):
+        spread = [each["spread_of_speed_ratio_default"] for each in (old, new)]
+        ratio = _ratio(new["speed_ratio_default"], old["speed_ratio_default"])
+        if ratio and None not in spread and old["default_backend"] == new["default_backend"]:
+            ratios.append(ratio)
+            spreads.append(math.hypot(*filter(None, spread)))
+    if not ratios:
+        return None
+    ratio, spread_of_mean = geometric_mean(ratios) or 0.0, statistics.mean(spreads)
+    return Interval(ratio, ratio / (1 + spread_of_mean), ratio * (1 + spread_of_mean))
+
+
+def rows(found: Sequence[Change]) -> list[dict[str, str]]:
+    """Return the changes as a table: text by heading, without columns that are the same or empty in all rows."""
+    table = [
+        {
+            "task": change.place.task,
+            "protocol": change.place.protocol,
+            "hardware": change.place.hardware,
+            "system": change.place.system,
+            "seed": "" if change.place.seed is None else str(change.place.seed),
+            "score": _points(change.values["score"]),
+            **{name.replace("_", " "): _times(change.values[name]) for name in NAMES[1:]},
+            "result": _result(change),
+        }
+        for change in found
+    ]
+    several = {name for name in ("protocol", "hardware") if len({row[name] for row in table}) > 1}
+    shown = [name for name in table[0] if name in several or name not in ("protocol", "hardware")]
+    return [{name: row[name] for name in shown if any(each[name] for each in table)} for row in table]
+
+
+def verdict(found: Sequence[Change], condition: Condition | None) -> str:
+    """Return the number of rows that fail, and the cells that one folder lacks, as sentences."""
+    failed, missing = sum(each.fails for each in found), [each for each in found if each.missing]
+    count = f"{failed} of {len(found) - len(missing)} rows fail{'' if condition is None else f': {condition.text}'}."
+    return "\n".join([count, *(f"Missing in the {each.missing}: {each.place}." for each in missing)])
+
+
+def markdown(found: Sequence[Change], condition: Condition | None) -> str:
+    """Return the changes as Markdown, for a comment or the summary of a pull request."""
+    import pandas as pd
+
+    table = pd.DataFrame(rows(found)).map(lambda cell: printable(cell).replace("|", "\\|"))
+    lines = verdict(found, condition).splitlines()
+    return "\n\n".join([table.to_markdown(index=False, disable_numparse=True), *map(printable, lines)]) + "\n"
+
+
+def _points(score: Interval | None) -> str:
+    return "" if score is None else f"{score.value:+.2f}" if score.value else "equal"
+
+
+def _times(ratio: Interval | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio.value:.2f}×" + (f" [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio.low < ratio.high else "")
+
+
+def _result(change: Change) -> str:
+    if change.missing:
+        return f"missing in the {change.missing}"
+    return ("FAILS" if change.fails else "ok") + (f" ({change.note})" if change.note else "")
