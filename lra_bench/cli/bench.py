@@ -149,7 +149,7 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
     if to_run:
         say(summary(to_run, estimated))
     if most_added:
-        say(f"A search whose choice is at an end of its grid adds a rate: at most {most_added} more trials.")
+        say(f"Searches add trials, depending on the results of these: at most {most_added} more trials.")
 
 
 def _print_outcome(each: Any, record: Any) -> None:

@@ -120,7 +120,7 @@ def _options_below(name: str, cls: type) -> Iterator[dict[str, Any]]:
         inner = [kind for kind in kinds if isinstance(kind, type) and is_dataclass(kind)]
         if inner:
             groups[path] = inner[0]
-        elif hints[each.name] != dict[str, Any]:
+        elif name or hints[each.name] != dict[str, Any]:
             default = each.default_factory() if callable(each.default_factory) else each.default
             text = described.get(each.name, "")
             yield {"name": path, "default": default, "description": text, "section": False}

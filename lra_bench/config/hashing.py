@@ -13,7 +13,7 @@ from .effective import effective
 from .optimization import TRAINING_REVISION
 from .pretraining import pretrains
 from .schema import ADDED, Backbone, CellConfig
-from .search import hashed, searches
+from .search import LR, at_first_values, hashed
 from .serialization import as_dict
 from .sources import source_digests
 
@@ -76,7 +76,8 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     ``fingerprint``, the fingerprint of the task's data. If weight decay applies to a part of the parameters, it also
     covers the names of parameters to which these classes do not apply it. Seed, labels, paths, tracker, launcher and
     hardware are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the
-    learning rate, and with pretraining its options. Raises ``UserError`` if a class cannot be imported.
+    learning rate, with ``search=optuna`` space, seeds, number of trials and rule instead of the searched options, and
+    with pretraining its options. Raises ``UserError`` if a class cannot be imported.
     """
     return digest(covered(config), fingerprint)
 
@@ -89,6 +90,8 @@ def digest(covered: Mapping[str, Any], fingerprint: str) -> str:
 
 def covered(config: CellConfig) -> dict[str, Any]:
     """Return what the hash of a cell covers of its configuration, see ``config_hash``."""
+    search = hashed(config)
+    config = at_first_values(config)
     values = as_dict(config)
     decays = config.train.weight_decay > 0 and not config.train.decay_all
     found: dict[str, Any] = {section: _without_off(effective(values[section], section, decays)) for section in SECTIONS}
@@ -104,9 +107,9 @@ def covered(config: CellConfig) -> dict[str, Any]:
             found["backbone"][option]["_by_role_"] = True
     if pretrains(config):
         found["pretrain"] = effective(values["pretrain"], "pretrain", decays)
-    if searches(config):
+    if config.search.name == LR:
         found["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
-    if (search := hashed(config)) is not None:
+    if search is not None:
         found["search"] = effective(search, "search")
     return found
 

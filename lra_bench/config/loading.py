@@ -85,8 +85,10 @@ def set_value(config: DictConfig, override: Override) -> None:
     key, adds = override.key_or_group, override.is_force_add()
     if override.is_add() and OmegaConf.select(config, key) is not None:
         raise UserError(f"{override.input_line}: the option has a value; write it without +")
+    is_space = key == "search.space"  # a mapping whose keys are not declared, which replaces the one in a file
+    adds |= override.is_add() or is_space
     try:
-        OmegaConf.update(config, key, override.value(), merge=True, force_add=adds or override.is_add())
+        OmegaConf.update(config, key, override.value(), merge=not is_space, force_add=adds)
     except (OverflowError, OmegaConfBaseException) as error:
         raise mistake([str(override.input_line)], error) from error
 

@@ -42,6 +42,7 @@ BATCH = Rule(
     object,
 )
 PROBABILITY = Rule("must be above 0 and below 1", lambda value: 0 < value < 1)
+BUDGET = Rule("must be at least 1 and at most 1000", lambda value: 1 <= value <= 1000)
 FACTOR = Rule("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
 
 
@@ -248,10 +249,13 @@ class ProtocolOptions:
 
 @dataclass
 class SearchOptions:
-    """Options of the search of the learning rate.
+    """Options of the search of the learning rate or of other options.
 
     Attributes:
-        name: ``none``; ``lr``: trials choose the rate of a cell; ``trial``: only training and validation are run.
+        name: ``none``; ``lr``: trials choose the rate of a cell; ``optuna``: trials choose the options in ``space``;
+            ``trial``: only training and validation are run.
+        space: Values of each option of ``optuna``: ``[low,high,log]``, ``[low,high,linear]``, or a list of choices.
+        trials: Number of trials of ``optuna``, each of which is trained with all ``seeds``.
         rates: Learning rates of the trials.
         seeds: Seeds of the trials.
         factor: Factor between the rate at an end of the grid and the one that is added beyond it.
@@ -260,7 +264,9 @@ class SearchOptions:
         protocol_lr: Learning rate of the protocol, if ``train.lr`` is a rate of the search; set by lra-bench.
     """
 
-    name: str = option("none", one_of(("none", "lr", "trial"), "choose"))
+    name: str = option("none", one_of(("none", "lr", "optuna", "trial"), "choose"))
+    space: dict[str, Any] = field(default_factory=dict)
+    trials: int = option(20, BUDGET)
     rates: list[float] = option(list, RATE)
     seeds: list[int] = option(list, SEED)
     factor: float = option(3.0, FACTOR)

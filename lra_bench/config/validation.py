@@ -31,7 +31,7 @@ from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
 from .protocols import FORMER_FOLDERS, PAGE
 from .schema import Backbone, CellConfig, Measure, added_keys, measure_options
-from .search import LR, searches
+from .search import LR, OPTUNA, SCALES, is_range, searches
 from .task_groups import ALL, group_names
 
 OPEN_GROUPS = ("task", "model", "position", "launcher")
@@ -160,8 +160,40 @@ def check_lists(config: CellConfig) -> None:
         raise UserError(f"train.beta1_cycle={cycle}: must be two numbers, such as [0.95,0.85], or null")
     if search.name == LR and len(set(search.rates)) < max(2, len(search.rates)):
         raise UserError(f"search.rates={shown(search.rates)}: must be two or more different rates")
-    if search.name == LR and len(set(search.seeds)) < max(1, len(search.seeds)):
+    if search.name == OPTUNA:
+        _check_space(config)
+    if searches(config) and len(set(search.seeds)) < max(1, len(search.seeds)):
         raise UserError(f"search.seeds={shown(search.seeds)}: must be one or more different seeds")
+
+
+SEARCHED = ("train", "backbone", "model", "position")
+"""Sections whose options ``search=optuna`` can choose."""
+
+
+def _check_space(config: CellConfig) -> None:
+    """Raise ``UserError`` if ``search.space`` is empty, or has a wrong option or wrong values."""
+    if not config.search.space:
+        raise UserError(
+            "search=optuna: needs the options to search; set them, as in "
+            "'search.space={train.lr:[1e-4,1e-2,log],backbone.depth:[2,4]}'"
+        )
+    for option, values in config.search.space.items():
+        section, _, inner = option.partition(".")
+        if section not in SEARCHED or not inner:
+            raise UserError(f"search.space: {option} is not searched; name options of {', '.join(SEARCHED)}")
+        if section not in OPEN_GROUPS:
+            check_name(option, "", asdict(config.backbone))
+        where = f"search.space: {option}:{shown(values)}"
+        if not isinstance(values, list) or any(type(each) not in SCALARS for each in values):
+            raise UserError(f"{where}: must be a list of values, such as [2,4,8], or a range, such as [1e-4,1e-2,log]")
+        if is_range(values):
+            low, high, scale = values
+            if {type(low), type(high)} - {int, float}:
+                raise UserError(f"{where}: must be a range of two numbers, such as [1e-4,1e-2,log]")
+            if not low < high or (scale == SCALES[0] and low <= 0):
+                raise UserError(f"{where}: the first number must be below the second, and above 0 with log")
+        elif len({(type(each), each) for each in values}) < max(2, len(values)):
+            raise UserError(f"{where}: must be two or more different values")
 
 
 def _refuse_nan(value: Any, option: str) -> None:
@@ -210,7 +242,10 @@ def _check_search(config: CellConfig, overrides: Sequence[str], modified: Sequen
             raise UserError(f"{given[option]}: is set by lra-bench; write {choices}")
     if not searches(config):
         return
-    if "train.lr" in given or "train.lr" in modified:
+    for option in config.search.space if config.search.name == OPTUNA else ():
+        if option in given:
+            raise UserError(f"{given[option]}: search=optuna chooses {option}; leave it out, or out of search.space")
+    if config.search.name == LR and ("train.lr" in given or "train.lr" in modified):
         text = given.get("train.lr", f"train.lr={config.train.lr:g}")
         raise UserError(
             f"{text}: search=lr chooses the learning rate; leave out train.lr, or set search=none to train at this rate"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.config.import_path import importable
+from lra_bench.config.search import OPTUNA
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.profiles import write_profile
 from lra_bench.records.schema import variant_name
@@ -75,6 +76,8 @@ def comparison_plans(
     cache = PlanCache()
     groups: dict[tuple[str, ...], list[Planned]] = {}
     planned = plan(overrides, results, config_dir, cache=cache)
+    if any(each.cell.config.search.name == OPTUNA for each in planned):
+        raise UserError("search=optuna: a profile measures one choice of options; set them, and leave search out")
     absent = not_run(planned)
     for each in (each for each in planned if each not in absent):
         # Without those of the model.

@@ -1,4 +1,4 @@
-"""Run the trials of searched cells (``search=lr``) and choose their learning rates.
+"""Run the trials of searched cells (``search=lr``, ``search=optuna``) and choose their learning rates or options.
 
 A trial is a cell of its own. Its record is in the folder ``trials`` of the results folder, which is organised as a
 results folder, so trials resume like other cells and no table shows them. They are shared by all seeds of a cell.
@@ -6,31 +6,50 @@ results folder, so trials resume like other cells and no table shows them. They 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.cells.subprocess import WRONG_INPUT, write_unmeasured_record
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
-from lra_bench.config.search import RULE, final_config, protocol_label, protocol_lr, searches, trial_config
+from lra_bench.config.search import (
+    OPTIONS_RULE,
+    OPTUNA,
+    RULE,
+    final_config,
+    options_of,
+    protocol_label,
+    protocol_lr,
+    searches,
+    trial_config,
+)
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.measurements.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
+from lra_bench.measurements.rate_search import (
+    RATE,
+    RateSearch,
+    added_rates,
+    chosen_options,
+    described,
+    mean_losses,
+    option_search,
+    rate_search,
+    trial,
+)
 from lra_bench.progress import say
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 
+from .option_search import has_ended, proposed
 from .status import EndedCell, Planned, examined, must_run
 
 TRIALS = "trials"
 """Folder of the results folder that contains the records of trials."""
-
-ENDED = ("ok", "diverged")
-"""Statuses of trials with which a search continues."""
 
 Run = Callable[[Sequence[Planned], Path], Iterable[EndedCell]]
 """A function that runs cells with their records in a results folder, and yields each as it ends."""
@@ -42,29 +61,34 @@ def trials_folder(results: Path) -> Path:
 
 
 def is_searched(planned: Planned, rerun: str) -> bool:
-    """Return whether the learning rate of a cell must be chosen, because it is searched and the cell must run."""
+    """Return whether the rate or options of a cell must be chosen, because it is searched and the cell must run."""
     return searches(planned.cell.config) and must_run(planned, rerun)
 
 
 def trials_of(planned: Planned, results: Path) -> list[Planned]:
-    """Return the trials of a searched cell: those of the grid, and if they have ended, those of added rates."""
+    """Return the trials of a searched cell: those of the grid, and if they have ended, those of added rates.
+
+    With ``search=optuna`` they are those of all proposals up to the first that has not ended.
+    """
     search = planned.cell.config.search
     config_dir = Path(planned.cell.config_dir) if planned.cell.config_dir else None
     with importable(config_dir):
         plan = partial(_planned, planned.cell, spec=build_task(planned.cell.config).spec, results=results)
-        found = [plan(lr, seed) for lr in sorted(search.rates) for seed in search.seeds]
-        if all(each.record is not None and each.record.status in ENDED for each in found):
+        if search.name == OPTUNA:
+            return proposed(planned.cell.config, plan)
+        found = [plan({RATE: lr}, seed) for lr in sorted(search.rates) for seed in search.seeds]
+        if all(map(has_ended, found)):
             losses = mean_losses(_section(planned.cell, found)["trials"])
             added = added_rates(search.rates, losses, search.factor)
-            found += [plan(lr, seed) for lr in added for seed in search.seeds]
+            found += [plan({RATE: lr}, seed) for lr in added for seed in search.seeds]
     return found
 
 
-def _planned(cell: Cell, lr: float, seed: int, spec: TaskSpec, results: Path) -> Planned:
-    config = trial_config(cell.config, lr, seed)
+def _planned(cell: Cell, options: Mapping[str, Any], seed: int, spec: TaskSpec, results: Path) -> Planned:
+    config = trial_config(cell.config, options, seed)
     hash = config_hash(config, cell.fingerprint)
     own = replace(cell, key=replace(cell.key, protocol=protocol_label(config), hash=hash, seed=seed), config=config)
-    return examined(own, spec, trials_folder(results), f"trial of train.lr={lr:g}")
+    return examined(own, spec, trials_folder(results), f"trial of {described(options)}")
 
 
 def all_trials(planned: Iterable[Planned], results: Path, rerun: str) -> list[Planned]:
@@ -74,11 +98,14 @@ def all_trials(planned: Iterable[Planned], results: Path, rerun: str) -> list[Pl
 
 
 def trials_to_add(planned: Iterable[Planned], results: Path, rerun: str) -> int:
-    """Return how many trials searches may add, if the trials of their grids have not ended."""
+    """Return how many trials searches may add: if those of their grids have not ended, or further proposals."""
     count = 0
     for cell in _distinct(planned, rerun):
-        if any(must_run(each, rerun) for each in trials_of(cell, results)):
-            count += len(cell.cell.config.search.seeds)
+        trials, search = trials_of(cell, results), cell.cell.config.search
+        if search.name == OPTUNA:
+            count += search.trials * len(search.seeds) - len(trials)
+        elif any(must_run(each, rerun) for each in trials):
+            count += len(search.seeds)
     return count
 
 
@@ -114,7 +141,7 @@ def _next_trials(cell: Planned, results: Path, rerun: str, tried: Collection[Cel
     """Return the trials that a search runs next, empty if it has ended or if one of its trials has failed."""
     trials = trials_of(cell, results)
     left = [each for each in trials if each.cell.key not in tried and must_run(each, rerun)]
-    if any(each not in left and (each.record is None or each.record.status not in ENDED) for each in trials):
+    if any(each not in left and not has_ended(each) for each in trials):
         return []
     if not any(each.cell.key in tried or each.record is not None for each in trials):
         return left[:1]
@@ -133,18 +160,20 @@ def _distinct(planned: Iterable[Planned], rerun: str) -> list[Planned]:
 
 
 def with_choice(planned: Planned, results: Path) -> Planned | EndedCell:
-    """Return a searched cell with the chosen learning rate, or its outcome if no rate could be chosen.
+    """Return a searched cell with the chosen rate or options, or its outcome if none could be chosen.
 
     If the trials failed, or all of them diverged, the outcome contains a record with this status.
     """
     trials = trials_of(planned, results)
     search = _section(planned.cell, trials)
     cell = replace(planned.cell, search=search)
-    if (chosen := search["chosen_lr"]) is not None:
-        _warn_of_other_rates(cell, chosen, results)
+    if (chosen := chosen_options(search)) is not None:
+        _warn_of_other_choices(cell, chosen, results)
         return replace(planned, cell=replace(cell, config=final_config(cell.config, chosen)))
-    failed = next((each for each in trials if each.record is None or each.record.status not in ENDED), None)
-    if failed is None:
+    failed = next((each for each in trials if not has_ended(each)), None)
+    if failed is None and planned.cell.config.search.name == OPTUNA:
+        status, reason = "diverged", "search: with every choice of options a trial diverged"
+    elif failed is None:
         rates = [each["lr"] for each in search["rates"]]
         status = "diverged"
         reason = f"search: at every learning rate from {min(rates):g} to {max(rates):g} a trial diverged"
@@ -152,24 +181,24 @@ def with_choice(planned: Planned, results: Path) -> Planned | EndedCell:
         return planned, None, WRONG_INPUT
     else:
         status = failed.record.status
-        where = f"the trial of train.lr={failed.cell.config.train.lr:g} with seed {failed.cell.key.seed}"
+        where = f"the {_note(failed)} with seed {failed.cell.key.seed}"
         reason = f"search: {where} ended: {failed.record.reason or status}"
     record = write_unmeasured_record(cell, planned.attempt, results, status, reason)
     return planned, record, 0 if status == "incompatible" else 1
 
 
-def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
-    """Print a line if other seeds of the cell were trained at another rate, because their trials were run again."""
+def _warn_of_other_choices(cell: Cell, chosen: Mapping[str, Any], results: Path) -> None:
+    """Print a line if other seeds of the cell were trained with another choice, because their trials were run again."""
     for path in store.paths(results, f"{cell.key.folder()}/seed*.json"):
         try:
             record = store.load(path)
         except UserError:
             continue
-        other = record.search["chosen_lr"] if record.search is not None else None
+        other = chosen_options(record.search) if record.search is not None else None
         if other not in (None, chosen):
             say(
-                f"{record.key}: was trained at train.lr={other:g}, and the search now chooses {chosen:g}; "
-                "--rerun all trains all seeds at one rate"
+                f"{record.key}: was trained at {described(other)}, and the search now chooses {described(chosen)}; "
+                "--rerun all trains all seeds alike"
             )
 
 
@@ -182,11 +211,16 @@ def with_choices(planned: Iterable[Planned], results: Path, rerun: str) -> Itera
 def _section(cell: Cell, trials: Iterable[Planned]) -> RateSearch:
     """Return the section ``search`` of the record of a cell, from the trials that have a record."""
     search = cell.config.search
+    recorded = [(each.cell.config, record) for each in trials if (record := each.record) is not None]
     found = [
-        trial(each.cell.config.train.lr, each.cell.key.seed, record.status, record.training or {}, record.wall_seconds)
-        for each in trials
-        if (record := each.record) is not None
+        trial(config.train.lr, config.seed, record.status, record.training or {}, record.wall_seconds)
+        for config, record in recorded
     ]
+    if search.name == OPTUNA:
+        for each, (config, _) in zip(found, recorded, strict=True):
+            each["options"] = options_of(config, search.space)
+        own = (search.space, search.seeds, search.trials, search.factor, OPTIONS_RULE, protocol_lr(cell.config))
+        return option_search(*own, found)
     return rate_search(search.rates, search.seeds, search.factor, RULE, protocol_lr(cell.config), found)
 
 
@@ -197,4 +231,9 @@ def _report(each: Planned, record: Record | None) -> None:
     loss = (record.training or {}).get("lowest_validation_loss")
     text = f"lowest validation loss {loss:.4g}" if record.status == "ok" and loss is not None else record.status
     name = f"{each.cell.key.task}/{each.cell.key.model}"
-    say(f"{name}: trial of train.lr={each.cell.config.train.lr:g}, seed {each.cell.key.seed}: {text}")
+    say(f"{name}: {_note(each)}, seed {each.cell.key.seed}: {text}")
+
+
+def _note(trial: Planned) -> str:
+    """Return the options of a trial, ``trial of train.lr=0.003``."""
+    return trial.reason.partition(";")[0]

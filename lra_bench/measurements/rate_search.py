@@ -1,10 +1,11 @@
-"""The search of the learning rate: the rule that chooses the rate, and the section of the record.
+"""The search of the learning rate or other options: the rules that choose, and the section of the record.
 
-The rule consists of pure functions of the trials, each of which trained with one rate and one seed.
+The rules are pure functions of the trials, each of which trained with one rate, or one choice of options, and one seed.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
@@ -12,11 +13,18 @@ from typing import Any, TypedDict
 from lra_bench.contracts.measurement import Column, Display, Measurement, number
 from lra_bench.records.sections import HintedRate
 
+RATE = "train.lr"
 NEAR_BEST = 0.9
 """Share of the best skill that a rate must reach to count in the robustness."""
 
 
-class Trial(TypedDict):
+class TrialOptions(TypedDict, total=False):
+    """Values of the searched options of ``search=optuna``."""
+
+    options: dict[str, Any]
+
+
+class Trial(TrialOptions):
     """One trial of a search.
 
     ``loss`` is the lowest validation loss, None if the trial diverged or has not ended; ``score`` and ``skill`` are
@@ -42,8 +50,17 @@ class Rate(TypedDict):
     added: bool
 
 
-class RateSearch(TypedDict):
-    """Section ``search`` of a record: how the learning rate of the cell was chosen.
+class OptionSearch(TypedDict, total=False):
+    """Fields of ``search=optuna``: ``search.space``, and the chosen options, None if none could be chosen."""
+
+    space: dict[str, list[Any]]
+    chosen: dict[str, Any] | None
+
+
+class RateSearch(OptionSearch):
+    """Section ``search`` of a record: how the learning rate or other options of the cell were chosen.
+
+    With ``search=optuna``, ``grid`` and ``rates`` are empty, and ``chosen_lr`` is the rate of the cell.
 
     Attributes:
         grid: The rates of the grid.
@@ -80,7 +97,9 @@ class RateSearch(TypedDict):
 
 def rate_searched(run: Any) -> bool | None:
     """Return whether a search chose the rate, of the cell or for the protocol; None without searched rates."""
-    return True if run.record.search else run.record.config.get("protocol", {}).get("searched")
+    if run.record.search and RATE in run.record.search.get("space", {RATE: ()}):
+        return True
+    return run.record.config.get("protocol", {}).get("searched")
 
 
 def searched_lr(run: Any) -> float | None:
@@ -138,6 +157,9 @@ class Search(Measurement):
     @classmethod
     def facts(cls, section: RateSearch) -> Iterator[tuple[str, str]]:
         """Yield the choice, the loss of each rate, and rates of parameters with hints."""
+        if "space" in section:
+            yield from _option_facts(section)
+            return
         edge = ", at an end of the grid" if section["edge"] else ""
         chosen = "none" if section["chosen_lr"] is None else f"{section['chosen_lr']:g}{edge}"
         seeds = ", ".join(map(str, section["seeds"]))
@@ -154,6 +176,28 @@ class Search(Measurement):
         if section["hints"]:
             hints = (f"{name} {hint['ratio']:.3g} times ({hint['hint']})" for name, hint in section["hints"].items())
             yield "rates by hint", ", ".join(hints)
+
+
+def _option_facts(section: RateSearch) -> Iterator[tuple[str, str]]:
+    chosen = section.get("chosen")
+    seeds = ", ".join(map(str, section["seeds"]))
+    yield "searched options", f"{'none' if chosen is None else described(chosen)} (seeds {seeds}; {section['rule']})"
+    yield "space", described(section["space"])
+    seconds = "" if section["seconds"] is None else f", {number(section['seconds'])} s"
+    yield "trials", f"{section['trial_count']}{seconds}"
+
+
+def described(options: Mapping[str, Any]) -> str:
+    """Return options as text, ``train.lr=0.003, backbone.depth=2``."""
+    texts = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in options.items()}
+    return ", ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def chosen_options(search: RateSearch) -> dict[str, Any] | None:
+    """Return the options that a search chose, by name; None if it chose none."""
+    if "space" in search:
+        return search.get("chosen")
+    return None if search["chosen_lr"] is None else {RATE: search["chosen_lr"]}
 
 
 def choose(losses: Mapping[float, float]) -> float | None:
@@ -204,7 +248,6 @@ def rate_search(
     ended = all(trial["status"] in ("ok", "diverged") for trial in trials)
     losses = mean_losses(trials)
     chosen = choose(losses) if ended and set(grid) <= set(losses) else None
-    seconds = [trial["seconds"] for trial in trials]
     return {
         "grid": grid,
         "seeds": list(seeds),
@@ -217,9 +260,46 @@ def rate_search(
         "rates": rates,
         "trials": trials,
         "trial_count": len(trials),
-        "seconds": None if None in seconds else math.fsum(filter(None, seconds)),
+        "seconds": total_seconds(trials),
         "hints": {},
     }
+
+
+def option_search(
+    space: Mapping[str, list[Any]],
+    seeds: Sequence[int],
+    count: int,
+    factor: float,
+    rule: str,
+    protocol_lr: float,
+    trials: Sequence[Trial],
+) -> RateSearch:
+    """Return the section ``search`` of ``search=optuna`` for its trials, in the order in which they were proposed.
+
+    Nothing is chosen unless ``count`` proposals have ended with all ``seeds``.
+    """
+    losses: dict[str, float] = {}
+    for first in range(0, len(trials), len(seeds)):
+        own = trials[first : first + len(seeds)]
+        losses.setdefault(json.dumps(own[0]["options"]), *mean_losses(own).values())
+    ended = len(trials) == count * len(seeds) and all(each["status"] in ("ok", "diverged") for each in trials)
+    best = min(losses, key=lambda each: losses[each]) if ended else ""
+    chosen = json.loads(best) if best and math.isfinite(losses[best]) else None
+    return {
+        **rate_search([], seeds, factor, rule, protocol_lr, []),
+        "chosen_lr": None if chosen is None else chosen.get(RATE, protocol_lr),
+        "trials": list(trials),
+        "trial_count": len(trials),
+        "seconds": total_seconds(trials),
+        "space": dict(space),
+        "chosen": chosen,
+    }
+
+
+def total_seconds(trials: Iterable[Trial]) -> float | None:
+    """Return the wall-clock time of all trials, None if that of one is unknown."""
+    seconds = [trial["seconds"] for trial in trials]
+    return None if None in seconds else math.fsum(filter(None, seconds))
 
 
 def trial(lr: float, seed: int, status: str, training: Mapping[str, Any], seconds: float | None) -> Trial:

@@ -11,7 +11,7 @@ from lra_bench.contracts import UserError
 from .values import LARGEST, shown
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-_SEARCH = re.compile(r"-(searched|trial)$")
+_SEARCH = re.compile(r"-(searched|optuna|trial)$")
 _VERSION = re.compile(r"-v\d+$")
 
 
@@ -20,9 +20,9 @@ class CellKey:
     """The key of a cell of the grid, which determines the paths of its files.
 
     ``protocol`` includes the version of the protocol from the second on, such as ``small-v2``, and ends in
-    ``-searched`` if the learning rate was searched and in ``-trial`` in trials of a search, so that such results are
-    in different rankings. Raises ``UserError`` if a part cannot be used as a file name or the
-    seed is not an integer from 0 to 2⁶³ - 1.
+    ``-searched`` if the learning rate was searched, in ``-optuna`` if other options were, and in ``-trial`` in trials
+    of a search, so that such results are in different rankings. Raises ``UserError`` if a part cannot be used as a
+    file name or the seed is not an integer from 0 to 2⁶³ - 1.
     """
 
     task: str

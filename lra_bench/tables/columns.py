@@ -28,7 +28,7 @@ LONG = (
     Column(
         name="protocol",
         help="name of the protocol, with its version from the second on; it ends in -searched if the learning rate was "
-        "searched, because such rows are not comparable with others",
+        "searched, in -optuna if other options were, because such rows are not comparable with others",
         source="key.protocol",
     ),
     Column(

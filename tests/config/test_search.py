@@ -43,7 +43,7 @@ def test_the_grid_is_that_of_the_specification(config: CellConfig) -> None:
 
 def test_the_key_does_not_depend_on_the_chosen_rate(config: CellConfig) -> None:
     for lr in (1e-4, 1e-3, 9e-2):
-        final = search.final_config(config, lr)
+        final = search.final_config(config, {"train.lr": lr})
         assert final.train.lr == lr and key(final) == key(config)
         assert key(from_dict(as_dict(final))) == key(config)
 
@@ -51,7 +51,7 @@ def test_the_key_does_not_depend_on_the_chosen_rate(config: CellConfig) -> None:
 def test_a_pilot_is_the_trial_of_a_search_at_the_rate_of_the_protocol() -> None:
     (pilot,) = cells("search=trial", "seed=1000")
     (searched,) = cells("search=lr")
-    trial = search.trial_config(searched.cell.config, searched.cell.config.train.lr, 1000)
+    trial = search.trial_config(searched.cell.config, {"train.lr": searched.cell.config.train.lr}, 1000)
     assert search.is_trial(pilot.cell.config) and pilot.cell.key.protocol == search.protocol_label(trial)
     assert pilot.cell.key.hash == config_hash(trial, searched.cell.fingerprint)
 
@@ -64,10 +64,10 @@ def test_rows_of_the_search_of_the_protocol_are_ranked_with_its_rows() -> None:
         for more in (["search=quick"], ["search=trial", "train.lr=1e-2", "seed=1000"])
     )
     assert searched.cell.key.protocol == pilot.cell.key.protocol.removesuffix("-trial")
-    final = search.final_config(searched.cell.config, 1e-2)
+    final = search.final_config(searched.cell.config, {"train.lr": 1e-2})
     assert search.reference_lr(final) is None and key(final) == key(searched.cell.config)
-    assert search.reference_lr(search.final_config(cells("search=lr")[0].cell.config, 1e-2)) is not None
-    assert key(search.trial_config(searched.cell.config, 1e-2, 1000)) == key(pilot.cell.config)
+    assert search.reference_lr(search.final_config(cells("search=lr")[0].cell.config, {"train.lr": 1e-2})) is not None
+    assert key(search.trial_config(searched.cell.config, {"train.lr": 1e-2}, 1000)) == key(pilot.cell.config)
     assert cells("search=quick")[0].cell.key.protocol == "smoke-searched"
 
 
@@ -92,15 +92,15 @@ def test_the_key_depends_on_grid_seeds_rule_factor_and_the_rate_of_the_protocol(
 
 
 def test_trials_of_other_grids_are_shared_and_depend_on_the_rates(config: CellConfig) -> None:
-    trial = search.trial_config(config, 3e-3, 1000)
+    trial = search.trial_config(config, {"train.lr": 3e-3}, 1000)
     assert (trial.train.lr, trial.seed, trial.search.protocol_lr) == (3e-3, 1000, config.train.lr)
     assert trial.tracker.name == "none" and search.is_trial(trial) and not search.searches(trial)
-    other = search.trial_config(with_search(config, rates=[3e-3, 5e-3]), 3e-3, 1000)
+    other = search.trial_config(with_search(config, rates=[3e-3, 5e-3]), {"train.lr": 3e-3}, 1000)
     assert key(other) == key(trial)
-    assert key(search.trial_config(config, 1e-2, 1000)) != key(trial)
+    assert key(search.trial_config(config, {"train.lr": 1e-2}, 1000)) != key(trial)
     # The rate of the protocol determines the rates of parameters with hints.
     slower = replace(config, train=replace(config.train, lr=5e-4))
-    assert key(search.trial_config(slower, 3e-3, 1000)) != key(trial)
+    assert key(search.trial_config(slower, {"train.lr": 3e-3}, 1000)) != key(trial)
     assert key(trial) != key(replace(trial, search=CellConfig().search))
 
 

@@ -230,7 +230,7 @@ def test_another_choice_than_that_of_other_seeds_is_reported(tmp_path: Path, cap
     record.status = "ok"
     store.keep_best(record, tmp_path)
     Laboratory(tmp_path, best_at(1e-2), "seed=1").search("all")
-    assert "was trained at train.lr=0.003, and the search now chooses 0.01" in capsys.readouterr().err
+    assert "was trained at train.lr=0.003, and the search now chooses train.lr=0.01" in capsys.readouterr().err
 
 
 def test_trials_are_not_among_the_records_and_are_a_results_folder(tmp_path: Path) -> None:
