@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Import, list, check, pack, push and pull records.")
 
 Repo = Annotated[str, typer.Argument(help="Data set of the Hugging Face Hub, such as user/boards")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print files and sizes and transfer none")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print files and sizes, and change nothing")]
 
 
 @app.command("import")

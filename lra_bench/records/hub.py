@@ -35,9 +35,9 @@ def push(
 ) -> tuple[list[Transfer], str]:
     """Commit a packed results folder as the folder ``board`` of a repository, or as a pull request.
 
-    The files are returned, and the address of the commit or the pull request, which is empty if there is none. Nothing
-    is transferred in a dry run. Raises ``UserError`` if the board is not valid, if a record of the repository
-    would be lost or changed, or if the repository cannot be read or written.
+    The files are returned, and the address of the commit or the pull request, which is empty if there is none. A dry
+    run changes nothing. Raises ``UserError`` if the board is not valid, if a record of the repository would be lost or
+    changed, or if the repository cannot be read or written.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -83,8 +83,9 @@ def push(
 def pull(repo: str, folder: Path, revision: str | None = None, dry_run: bool = False) -> list[Transfer]:
     """Download all boards of a repository to a folder of boards, and check them before a file is written.
 
-    Nothing is downloaded in a dry run. Raises ``UserError`` if a board is not valid, if a record in ``folder`` would be
-    lost or changed, or if the repository cannot be read, and ``Unwritable`` if the folder cannot be written.
+    A dry run downloads ``board.json`` only and writes nothing. Raises ``UserError`` if a board is not valid, if a
+    record in ``folder`` would be lost or changed, or if the repository cannot be read, and ``Unwritable`` if the folder
+    cannot be written.
     """
     transfers: list[Transfer] = []
     with _hub(f"results pull {repo}") as api, tempfile.TemporaryDirectory(prefix="lra-bench-") as temporary:
