@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from lra_bench.records.schema import Record
 from lra_bench.tables.seeds import over_seeds
 
-from .curves import Curves, score_axis
-from .style import SMALL, log_ticks, logarithmic
+from .curves import Curves, limits
+from .style import log_ticks, logarithmic
 from .variants import PANEL, VARIANT, band, extent, floor_of
 
 COSTS: Mapping[str, tuple[str, str, float]] = {
@@ -42,7 +42,7 @@ class _ScoreVsMemory(Curves):
     missing = "without scores by memory length"
     panel = (*PANEL, "quantity")
     subtitle = ("quantity",)
-    x, y = "drawn_length", "value"
+    x, y, label = "drawn_length", "value", "memory length in testing (tokens or slots)"
     bars = False
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
@@ -64,15 +64,11 @@ class _ScoreVsMemory(Curves):
         return data.assign(drawn_length=data["memory_length"].clip(lower=1), floor=floor)
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        lengths = sorted(rows["memory_length"].unique())
-        log_ticks(ax, (max(length, 1) for length in lengths), (f"{length:,}" for length in lengths), base=2)
-        ax.set_xlabel("memory length in testing (tokens or slots)", fontsize=SMALL)
+        names = {max(length, 1): f"{length:,}" for length in rows["memory_length"]}
+        log_ticks(ax, names, names.__getitem__)
         if rows["quantity"].iloc[0] == "state bytes":
-            low, high = extent(rows, "low", "high")
-            ax.set_ylim(low / 1.3, high * 1.3)
-            logarithmic(ax, "y")
-        else:
-            score_axis(ax, rows)
+            logarithmic(ax, "y", extent(rows, "low", "high"))
+            ax.set_ylabel("bytes")
 
 
 class _ScoreVsDepth(Curves):
@@ -115,11 +111,8 @@ class _ScoreVsDepth(Curves):
         return super().title(rows, sheet) + (f" · {first['hardware']}" if first["cost"] == "time" else "")
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        low, high = extent(rows, "x")
-        margin = 0.06 * (high - low or high or 1.0)
-        ax.set_xlim(low - margin, high + margin)
-        ax.set_xlabel(COSTS[str(rows["cost"].iloc[0])][1], fontsize=SMALL)
-        score_axis(ax, rows)
+        limits(ax, *extent(rows, "x"), axis="x")
+        ax.set_xlabel(COSTS[str(rows["cost"].iloc[0])][1])
 
 
 score_vs_memory, score_vs_depth = _ScoreVsMemory(), _ScoreVsDepth()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -14,25 +15,16 @@ from matplotlib.figure import Figure as Page
 
 from .contract import Figure
 from .layout import Panel, Sheet, pages
-from .legend import SEED, Entry, draw_floor, floor_entry, floor_notes, score_bars, seed_band
+from .legend import DOT, SEED, Entry, draw_floor, floor_entry, floor_notes, score_bars, seed_band
 from .palette import REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
-from .variants import (
-    PANEL,
-    at_floor,
-    in_order,
-    looks_of,
-    panel_title,
-    score_extent,
-    seed_values,
-    sheets,
-    units_of,
-)
+from .variants import PANEL, at_floor, in_order, looks_of, panel_title, scaled, score_extent, sheets, units_of
 
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
 FAINT = "#cfcfcf"
 CROWDED = 8  # most variants drawn as distinguishable curves in one panel
+MORE_ASIDE = 2.2  # factor by which points that are not joined are shifted more
 HEIGHT, HEIGHT_ALONE = 1.75, 2.3  # inches of a panel, and of the panels of a page with one row
 
 
@@ -41,8 +33,10 @@ class Curves(Figure):
 
     Attributes:
         panel: The columns shared by the rows of a panel.
-        x: The column of the x axis.
+        x: The column of the x axis, and ``label`` its label.
         y: The column of the y axis; without a column ``metric``, lower values are better.
+        y_label: The label of the y axis, by default the unit of scores.
+        floors_over_x: Whether floors are drawn at each x, otherwise their mean.
         bars: Whether intervals from the column ``low`` to ``high`` are drawn as bars, otherwise as bands.
         of_machine: Whether each hardware has a sheet.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
@@ -56,8 +50,9 @@ class Curves(Figure):
     """
 
     panel: Sequence[str] = PANEL
-    x = ""
-    y = "score"
+    x, label = "", ""
+    y, y_label = "score", ""
+    floors_over_x = False
     bars = True
     of_machine = False
     apart: Sequence[str] = ()
@@ -68,7 +63,7 @@ class Curves(Figure):
     linear = False
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw everything except the curves, and set scales and labels, from all rows of a panel."""
+        """Draw what else a panel contains, and set the x axis, from all rows of the panel in the units of its axes."""
         raise NotImplementedError
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
@@ -79,13 +74,17 @@ class Curves(Figure):
         """Return the factor by which values of y are multiplied, by default that of scores."""
         return units_of(rows)[0]
 
+    def floors(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows whose floors are drawn, by default all."""
+        return rows
+
     def legend(self, rows: pd.DataFrame) -> Sequence[Entry]:
-        """Return the legend entries for what ``decorate`` draws, by default those of scores."""
+        """Return the legend entries for what is drawn besides curves, by default floors and intervals."""
         return [*floor_entry(rows), *(score_bars(rows) if self.bars else seed_band(rows))]
 
-    def name(self, label: str, rows: pd.DataFrame) -> str:
-        """Return the legend entry of a curve from its label and rows."""
-        return label
+    def remarks(self, rows: pd.DataFrame) -> Sequence[str]:
+        """Return what the legend states about a curve after its label, from its rows."""
+        return ()
 
     def at_floor(self, rows: pd.DataFrame) -> bool:
         """Return whether a curve is grey because it is not better than the floor, from its rows in one panel."""
@@ -115,27 +114,39 @@ class Curves(Figure):
         """
         for parts, rows in sheets(data, *(["hardware"] if self.of_machine else [])):
             shown = best(rows, self)
-            notes = [*_selection(self, rows, len(shown)), *floor_notes(rows)]
-            yield Sheet(parts, self._pages(parts, rows, shown, width), rows, notes)
+            # If curves are not variants, each panel belongs to one variant and is omitted with it.
+            panelled = rows[rows["label"].isin(shown)] if self.lines else rows
+            groups = _groups(panelled, [*PANEL, *self.apart]) if self.apart else [panelled]
+            found = [self._pages(parts, rows, group, shown, width) for group in groups]
+            explained = dict.fromkeys(chain.from_iterable(sentences for _, sentences in found))
+            notes = [*_selection(self, rows, len(shown)), *explained, *floor_notes(rows)]
+            yield Sheet(parts, chain.from_iterable(drawn for drawn, _ in found), rows, notes)
 
-    def _pages(self, parts: Sequence[str], rows: pd.DataFrame, shown: Sequence[str], width: float) -> Iterator[Page]:
+    def _pages(
+        self, parts: Sequence[str], rows: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], width: float
+    ) -> tuple[Iterator[Page], list[str]]:
         look_of: Looks = numbered(self.order(rows)) if self.lines else looks_of(rows)
-        left_out = rows["label"].nunique() - len(shown)
-        # If curves are not variants, each panel belongs to one variant and is omitted with it.
-        panelled = rows[rows["label"].isin(shown)] if self.lines else rows
-        faint = [Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7})]
         columns = 1 if width <= COLUMN_INCHES else self.columns
-        for group in _groups(panelled, [*PANEL, *self.apart]) if self.apart else [panelled]:
-            apart = (panel_title(group, rows), *group[[*self.apart]].iloc[0]) if self.apart else ()
-            groups = _groups(group, self.panel)
-            height = HEIGHT if len(groups) > columns else HEIGHT_ALONE
-            painter = partial(draw_panel, self, shown, look_of)
-            panels = [Panel(self.title(one, rows), partial(painter, one), height) for one in groups]
-            drawn = group[group["label"].isin(shown)]
-            curves = [(key, drawn[drawn[self.key[-1]] == key[-1]]) for key in self.order(drawn)]
-            legend = [Entry(self.name(key[-1], own), self.look(own, look_of[key]).options()) for key, own in curves]
-            legend += faint if left_out and not self.lines else []
-            yield from pages(panels, width, columns, [legend, self.legend(group)], (*parts, *apart))
+        panels = _groups(group, self.panel)
+        panels = [one for one in panels if one[self.y].notna().any()] or panels
+        height = HEIGHT if len(panels) > columns else HEIGHT_ALONE
+        painter = partial(draw_panel, self, shown, look_of)
+        drawn = group[group["label"].isin(shown)]
+        curves = [(key, drawn[drawn[self.key[-1]] == key[-1]]) for key in self.order(drawn)]
+        names = [
+            Entry(DOT.join([key[-1], *self.remarks(own)]), self.look(own, look_of[key]).options(), short=key[-1])
+            for key, own in curves
+        ]
+        if (left_out := rows["label"].nunique() - len(shown)) and not self.lines:
+            names.append(Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7}))
+        return pages(
+            [Panel(self.title(one, rows), partial(painter, one), height) for one in panels],
+            width,
+            columns,
+            (*parts, *((panel_title(group, rows), *group[[*self.apart]].iloc[0]) if self.apart else ())),
+            names,
+            self.legend(group),
+        )
 
 
 def _groups(rows: pd.DataFrame, by: Sequence[str]) -> list[pd.DataFrame]:
@@ -174,31 +185,36 @@ def _selection(kind: Curves, rows: pd.DataFrame, shown: int) -> list[str]:
 
 def draw_panel(kind: Curves, shown: Sequence[str], look_of: Looks, whole: pd.DataFrame, ax: Axes) -> None:
     """Draw the curves of the labels ``shown`` in their looks, and the other curves of the panel in grey behind them."""
-    scale = kind.scale(whole)
+    whole = scaled(whole, kind.scale(whole), kind.y)
+    ax.set(xlabel=kind.label, ylabel=kind.y_label or units_of(whole)[1])
+    limits(ax, *score_extent(whole, kind.y))
+    if "floor" in whole:
+        draw_floor(ax, kind.floors(whole), kind.x if kind.floors_over_x else "", kind.joined(whole))
     kind.decorate(ax, whole)
-    rows = whole[whole["label"].isin(shown)]
-    names = kind.order(rows)
+    is_shown = whole["label"].isin(shown)
+    rows = whole[is_shown]
     joined = {} if kind.joined(whole) else {"linestyle": "none"}
-    if len(rows) < len(whole):
+    aside = kind.aside * (1 if kind.joined(whole) else MORE_ASIDE)
+    if not is_shown.all():
         # One line with gaps: separate lines take as long as everything else in the panel.
-        others = _arrays(kind, whole[~whole["label"].isin(shown)], scale).values()
-        faint = np.vstack([part for array in others for part in (array[:, :2], np.full((1, 2), np.nan))])
+        others = [own[[kind.x, kind.y]].to_numpy(float) for own in _groups(whole[~is_shown], kind.key)]
+        faint = np.vstack([part for points in others for part in (points, np.full((1, 2), np.nan))])
         dots = {"marker": ".", "markeredgewidth": 0.0, **joined} if joined else {}
         options: dict[str, Any] = {"color": FAINT, "linewidth": 0.7, "zorder": 1.5, "gid": "faint", **dots}
         ax.plot(*faint.T, scalex=False, scaley=False, **options)
-    curves = _arrays(kind, rows, scale)
-    curve_rows: dict[Any, Any] = rows.groupby(kind.key, sort=False).groups
-    spread = kind.aside / max(len(names) - 1, 5)
+    curves = {tuple(own[kind.key].iloc[0]): own for own in _groups(rows, kind.key)}
+    names = kind.order(rows)
+    spread = aside / max(len(names) - 1, 5)
     for number, key in enumerate(names):
-        x, y, low, high = curves[key].T
-        own = rows.loc[curve_rows[key]]
+        own = curves[key]
+        x, y, low, high = own[[kind.x, kind.y, "low", "high"]].to_numpy(float).T
         look = kind.look(own, look_of[key])
         if kind.bars:
             shift = spread * (number - (len(names) - 1) / 2)
             x = x + shift if kind.linear else x * 2**shift
             ax.vlines(x, low, high, colors=look.colour, linewidth=0.8, zorder=3)
-            if "seed_scores" in rows:
-                _mark_seeds(ax, own, x, y, scale, look)
+            if "seed_scores" in own:
+                _mark_seeds(ax, own.assign(x=x), look, kind.y)
         elif (low < high).any():
             ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
         sparse = max(1, len(x) // 6) if not joined else 1
@@ -206,36 +222,19 @@ def draw_panel(kind: Curves, shown: Sequence[str], look_of: Looks, whole: pd.Dat
         ax.plot(x, y, zorder=3.5 - behind, markevery=(number % sparse, sparse), **{**look.options(), **joined})
 
 
-def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look: Look) -> None:
+def _mark_seeds(ax: Axes, rows: pd.DataFrame, look: Look, y: str) -> None:
     """Draw the scores of single seeds where there is no interval, and points at the floor in grey."""
-    entries = zip(x, rows.to_dict("records"), strict=True)
-    seeds = [(at, scale * value) for at, row in entries for value in seed_values(row)]
-    if seeds:
-        ax.plot(*zip(*seeds, strict=True), color=look.colour, zorder=3.2, gid="seed", **SEED)
-    faint = at_floor(rows).to_numpy()
-    if faint.any():
-        grey = {**look.faint().points(), "linestyle": "none"}
-        ax.plot(x[faint], y[faint], zorder=3.6, gid="at floor", **grey)
+    seeds = rows[rows["interval"] == "each"].explode("seed_scores")
+    if len(seeds):
+        ax.plot(seeds["x"], seeds["seed_scores"], color=look.colour, zorder=3.2, gid="seed", **SEED)
+    faint = rows[at_floor(rows)]
+    if len(faint):
+        ax.plot(faint["x"], faint[y], zorder=3.6, gid="at floor", **look.faint().points(), linestyle="none")
 
 
-def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
-    """Return x and the scaled y, low and high (P, 4) of each curve."""
-    values = rows[[kind.x, kind.y, "low", "high"]].to_numpy(float) * (1, scale, scale, scale)
-    found: dict[Any, Any] = rows.groupby(kind.key, sort=False).indices
-    return {key: values[places] for key, places in found.items()}
-
-
-def limits(ax: Axes, low: float, high: float) -> None:
-    """Set the y axis from ``low`` to ``high`` with a margin and few ticks; leave it as it is if they are NaN."""
+def limits(ax: Axes, low: float, high: float, axis: Literal["x", "y"] = "y") -> None:
+    """Set an axis from ``low`` to ``high`` with a margin and few ticks; leave it as it is if they are NaN."""
     margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     if math.isfinite(margin):
-        ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-        ax.set_ylim(low - margin, high + margin)
-
-
-def score_axis(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -> None:
-    """Draw the floors of a panel of scores as ``draw_floor`` does, and set its y axis."""
-    factor, name = units_of(rows)
-    draw_floor(ax, rows, x, joined)
-    limits(ax, *(factor * end for end in score_extent(rows)))
-    ax.set_ylabel(name)
+        ax.locator_params(axis=axis, nbins=6 if axis == "y" else 5, steps=[1, 2, 5, 10])
+        ax.set(**{f"{axis}lim": (low - margin, high + margin)})

@@ -43,13 +43,9 @@ class _HeatMap(TaskTable):
             data = pd.concat([with_claims(data[scored], records, pairs=False), data[~scored]])
         return data.reindex(columns=[*VARIANT, *NUMBERS, "best", "floor", "skill", "status"])
 
-    def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
+    def worth(self, rows: pd.DataFrame) -> pd.Series:
         sign = rows["metric"].map(lambda metric: 1.0 if metric == "bits_per_character" else -1.0)
-        place = (sign * rows["score"]).groupby([rows[name] for name in PANEL], dropna=False).rank(pct=True)
-        groups = rows.assign(place=place).groupby(["model", "label"])
-        means = groups.agg(known=("place", "count"), place=("place", "mean"))
-        means["known"] *= -1
-        return list(means.sort_values(["known", "place"], kind="stable").index)
+        return -(sign * rows["score"]).groupby([rows[name] for name in PANEL], dropna=False).rank(pct=True)
 
     def text(self, entry: Mapping[Any, Any]) -> str:
         score = entry["score"]
@@ -58,7 +54,7 @@ class _HeatMap(TaskTable):
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         unknown = (rows["score"].notna() & rows["skill"].isna()).any()
         bold = [words("bold: best, or not shown to be worse")] if rows["best"].eq(True).any() else []
-        return [*super().legend(rows), *([square(WHITE, "floor unknown")] if unknown else []), *bold]
+        return [*super().legend(rows), *([square(WHITE, "floor unknown", "white")] if unknown else []), *bold]
 
 
 class _Abilities(TaskTable):
@@ -111,9 +107,8 @@ class _Abilities(TaskTable):
         data = data.sort_values("task", key=lambda tasks: tasks.map(group.tasks.index), kind="stable")
         return data.assign(skill=pd.to_numeric(data["skill"]).clip(0, 1))
 
-    def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
-        found = rows.groupby(["model", "label"]).agg(known=("skill", "count"), skill=("skill", "mean"))
-        return list(found.sort_values(["known", "skill"], ascending=False, kind="stable").index)
+    def worth(self, rows: pd.DataFrame) -> pd.Series:
+        return rows["skill"]
 
     def text(self, entry: Mapping[Any, Any]) -> str:
         return f"{100 * entry['skill']:.0f}"

@@ -16,29 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from lra_bench.runtime.files import replacing
 from lra_bench.runtime.safe_text import without_formulas
 from lra_bench.tables.latex import escape
 
+from . import style
 from .legend import Entry
-from .style import (
-    COLUMN_INCHES,
-    PAGE_HEIGHT_INCHES,
-    POINTS,
-    SMALL,
-    TINY,
-    TITLE_POINTS,
-    line_inches,
-    style,
-    text_inches,
-    unwritable,
-)
 
 HANDLE_EM = 4.2  # width of a column of a legend in addition to its text, in font sizes
 MOST_COLUMNS = 6
+MOST_LEGEND = 0.2  # fraction of the height of a page that its legend may take
 MOST_MISSING = 0.03  # difference of the height of all axes from the requested one that needs no further computation
 
 
@@ -61,7 +50,7 @@ class Sheet:
     @property
     def name(self) -> str:
         """The parts joined with hyphens, used as the suffix of file names; safe for shells and LaTeX."""
-        return re.sub(r"[^\w-]+", "-", "-".join(part for part in self.parts if part), flags=re.ASCII)
+        return re.sub(r"[^\w-]+", "-", "-".join(filter(None, self.parts)), flags=re.ASCII)
 
 
 class Panel(NamedTuple):
@@ -86,33 +75,53 @@ def heading(parts: Sequence[str]) -> str:
 
 
 def pages(
-    panels: Sequence[Panel], width: float, columns: int, legend: Sequence[Sequence[Entry]], parts: Sequence[str]
-) -> Iterator[Figure]:
-    """Yield pages with all panels, row by row, with the heading of ``parts`` and the same legend at the bottom.
+    panels: Sequence[Panel],
+    width: float,
+    columns: int,
+    parts: Sequence[str],
+    names: Sequence[Entry],
+    marks: Sequence[Entry],
+) -> tuple[Iterator[Figure], list[str]]:
+    """Return pages with all panels, drawn on iteration, and what the caption must explain instead of the legend.
 
-    ``columns`` is the maximum number of panels per row, ``width`` that of a page in inches. The blocks of the legend
-    are side by side, or one below the other if that is lower.
+    Panels are drawn row by row, at most ``columns`` next to each other on pages with a ``width`` in inches, with the
+    heading of ``parts``. The legend at the bottom of each page has the blocks ``names`` and ``marks``. If it would take
+    more than ``MOST_LEGEND`` of the height of a page, marks are left out, or names are shortened, or both. If that is
+    not enough, the panels become higher.
     """
     columns = min(columns, len(panels))
-    across = int((width / columns - 0.6) / text_inches("x", TITLE_POINTS))
+    across = int((width / columns - 0.6) / style.text_inches("x", style.TITLE_POINTS))
     panels = [panel._replace(title=textwrap.fill(panel.title, across)) for panel in panels]
-    title = textwrap.fill(heading(parts), int(width / text_inches("x", TITLE_POINTS)))
-    apart = [_in_columns(block, width) for block in legend if block]
-    together = [_in_columns([entry for block in legend for entry in block], width)]
-    below = min(together, apart, key=lambda found: sum(inches for _, inches in found))
-    outside = line_inches(TITLE_POINTS) * (title.count("\n") + 1.5) + sum(inches for _, inches in below)
+    title = textwrap.fill(heading(parts), int(width / style.text_inches("x", style.TITLE_POINTS)))
+    rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
+    short = [entry._replace(label=entry.short or entry.label) for entry in names]
+    for blocks in ((names, marks), (names, ()), (short, marks), (short, ())):
+        legends = [_in_columns(block, width) for block in blocks if block]
+        inches = sum(height for _, height in legends)
+        found = list(_divided(rows, style.line_inches(style.TITLE_POINTS) * (title.count("\n") + 1.5) + inches))
+        if inches <= MOST_LEGEND * min(height for _, height in found):
+            break
+    for number, (own, height) in enumerate(found):  # pages that are too low for the shortest legend
+        if (lacking := inches / MOST_LEGEND - height) > 0:
+            share = lacking * columns / (len(own) + -len(own) % columns)
+            found[number] = [panel._replace(height=panel.height + share) for panel in own], height + lacking
+    left_out = [entry.sentence for entry in (*names, *marks) if entry not in (*blocks[0], *blocks[1])]
+    return (_page(own, (width, height), columns, legends, title) for own, height in found), left_out
+
+
+def _divided(rows: Sequence[Sequence[Panel]], outside: float) -> Iterator[tuple[list[Panel], float]]:
+    """Yield the panels of each page and its height, with ``outside`` inches for heading and legend."""
     page: list[Panel] = []
     height = outside
-    for start in range(0, len(panels), columns):
-        row = panels[start : start + columns]
+    for row in rows:
         lines = max(panel.title.count("\n") + 1.5 for panel in row)
-        own = max(panel.height + panel.below for panel in row) + line_inches(TITLE_POINTS) * lines
-        if page and height + own > PAGE_HEIGHT_INCHES:
-            yield _page(page, (width, height), columns, below, title)
+        own = max(panel.height + panel.below for panel in row) + style.line_inches(style.TITLE_POINTS) * lines
+        if page and height + own > style.PAGE_HEIGHT_INCHES:
+            yield page, height
             page, height = [], outside
         page = [*page, *row]
         height += own
-    yield _page(page, (width, height), columns, below, title)
+    yield page, height
 
 
 def _in_columns(entries: Sequence[Entry], width: float) -> Legend:
@@ -120,28 +129,26 @@ def _in_columns(entries: Sequence[Entry], width: float) -> Legend:
 
     If they do not fit two columns of a page, or one of a column, labels are wrapped.
     """
-    if not entries:
-        return {}, 0.0
-    points, least = (SMALL, min(len(entries), 2)) if width > COLUMN_INCHES else (TINY, 1)
-    handle = HANDLE_EM * points / POINTS
+    points, least = (style.SMALL, min(len(entries), 2)) if width > style.COLUMN_INCHES else (style.TINY, 1)
+    handle = HANDLE_EM * points / style.POINTS
     labels = [entry.label for entry in entries]
     for columns in range(min(len(entries), MOST_COLUMNS), least - 1, -1):
         parts = np.array_split(labels, columns)  # as matplotlib does: the first columns have one more
-        if sum(max(text_inches(label, points) for label in part) + handle for part in parts) <= width:
+        if sum(max(style.text_inches(label, points) for label in part) + handle for part in parts) <= width:
             break
     else:
-        room = int((width / least - handle) / text_inches("n", points))
+        room = int((width / least - handle) / style.text_inches("n", points))
         labels = [textwrap.fill(label, room) for label in labels]
         columns, parts = least, np.array_split(labels, least)
     handles = [Line2D([], [], label=label, **entry.options) for label, entry in zip(labels, entries, strict=True)]
     lines = max(sum(label.count("\n") + 1 for label in part) for part in parts)
-    return {"handles": handles, "ncols": columns, "fontsize": points}, line_inches(points) * (lines + 0.8)
+    return {"handles": handles, "ncols": columns, "fontsize": points}, style.line_inches(points) * (lines + 0.8)
 
 
 def _page(
     panels: Sequence[Panel], size: tuple[float, float], columns: int, legends: Sequence[Legend], title: str
 ) -> Figure:
-    with style():
+    with style.style():
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         heights = [max(panel.height for panel in panels[at : at + columns]) for at in range(0, len(panels), columns)]
@@ -150,8 +157,8 @@ def _page(
             ax.remove()
         finish = [panel.draw(ax) for panel, ax in zip(panels, axes, strict=False)]
         for panel, ax in zip(panels, axes, strict=False):
-            ax.set_title(panel.title, fontsize=TITLE_POINTS, loc="left", linespacing=1.0)
-        figure.suptitle(title, fontsize=TITLE_POINTS, gid="heading")
+            ax.set_title(panel.title, fontsize=style.TITLE_POINTS, loc="left", linespacing=1.0)
+        figure.suptitle(title, fontsize=style.TITLE_POINTS, gid="heading")
         bottom = 0.0
         for options, inches in reversed(legends):
             at = {"bbox_to_anchor": (0.0, bottom), "bbox_transform": figure.dpi_scale_trans}
@@ -168,18 +175,16 @@ def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float
 
     Positions are rounded, because the results of matplotlib's solver differ slightly from run to run.
     """
-    engine = figure.get_layout_engine()
-    assert isinstance(engine, ConstrainedLayoutEngine)
-    share = bottom / figure.get_figheight()
-    engine.set(rect=(0, share, 1, 1 - share))
-    engine.execute(figure)
-    rows = {ax.get_subplotspec().rowspan.start: ax.get_position().height for ax in axes}  # type: ignore[union-attr]
-    missing = total - sum(rows.values()) * figure.get_figheight()
-    if abs(missing) > MOST_MISSING * total:
-        figure.set_figheight(min(figure.get_figheight() + missing, PAGE_HEIGHT_INCHES))
+    engine: Any = figure.get_layout_engine()
+    for is_last in (False, True):
         share = bottom / figure.get_figheight()
         engine.set(rect=(0, share, 1, 1 - share))
         engine.execute(figure)
+        rows = {ax.get_subplotspec().rowspan.start: ax.get_position().height for ax in axes}  # type: ignore[union-attr]
+        missing = total - sum(rows.values()) * figure.get_figheight()
+        if is_last or abs(missing) <= MOST_MISSING * total:
+            break
+        figure.set_figheight(min(figure.get_figheight() + missing, style.PAGE_HEIGHT_INCHES))
     boxes = [ax.get_position() for ax in axes]
     figure.set_layout_engine("none")
     for ax, box, height in zip(axes, boxes, heights, strict=True):
@@ -202,7 +207,7 @@ def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) 
     images = []
     try:
         # Fonts are written when the document is closed, so it must be closed before the style is reset.
-        with style(), ExitStack() as written:
+        with style.style(), ExitStack() as written:
             document = None
             if pdf:
                 path = written.enter_context(replacing(folder / f"{name}.pdf"))
@@ -220,5 +225,5 @@ def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) 
             with replacing(folder / f"{name}.{suffix}") as path:
                 path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise style.unwritable(folder, error) from error
     return [*([folder / f"{name}.pdf"] if pdf else []), *images, *(folder / f"{name}.{end}" for end in ("csv", *texts))]

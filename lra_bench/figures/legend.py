@@ -1,16 +1,16 @@
-"""Entries of legends below the panels of a figure, and the floors that they explain."""
+"""Entries of legends below the panels of a figure, and the floors, intervals and marks that they explain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .palette import AT_FLOOR, GREY
-from .variants import at_floor, units_of
+from .palette import AT_FLOOR, GREY, Look
+from .variants import at_floor
 
 DOT = "\N{NO-BREAK SPACE}· "
 """Separator of the parts of a label. Because of the no-break space, labels are not wrapped in front of the dot."""
@@ -22,10 +22,21 @@ FLOOR: Mapping[str, Any] = {"color": GREY, "linestyle": (0, (4, 2)), "linewidth"
 
 
 class Entry(NamedTuple):
-    """A label in a legend, and the options (of matplotlib's ``Line2D``) of the line drawn to the left of it."""
+    """An entry of a legend: a label, and the options (of matplotlib's ``Line2D``) of the line to the left of it.
+
+    If there is no room in the legend, ``short`` replaces the label of a name, and the caption contains the label. It
+    begins with ``mark``, the words for the line.
+    """
 
     label: str
     options: Mapping[str, Any]
+    mark: str = ""
+    short: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The sentence of a caption instead of the entry, without a full stop."""
+        return f"{self.mark}: {self.label}" if self.mark else self.label
 
 
 def words(label: str) -> Entry:
@@ -36,7 +47,7 @@ def words(label: str) -> Entry:
 def bar(label: str, marker: str = "|") -> Entry:
     """Return the entry of a bar, vertical by default and horizontal if ``marker`` is ``_``."""
     options = {"color": GREY, "marker": marker, "markersize": 7, "markeredgewidth": 0.9, "linestyle": "none"}
-    return Entry(label, options)
+    return Entry(label, options, "vertical bars" if marker == "|" else "horizontal bars")
 
 
 def ended(status: str) -> str:
@@ -57,11 +68,25 @@ def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
     return entries
 
 
+def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Sequence[float], across: bool = False) -> None:
+    """Draw interval, seeds and score of each row at x, or with ``across`` at y; grey if no seed exceeds the floor."""
+    lines = ax.hlines if across else ax.vlines
+    lines(at, rows["low"], rows["high"], colors=[look.colour for look in looks], linewidth=0.8, zorder=2)
+    for place, look, row in zip(at, looks, rows.to_dict("records"), strict=True):
+        point = (look.faint() if row["learned"] == 0 else look).points()
+        marks = [([row["score"]], {"zorder": 3, "linestyle": "none", **point})]
+        if row["interval"] == "each":
+            marks.append((row["seed_scores"], {"zorder": 2.5, "color": look.colour, "gid": "seed", **SEED}))
+        for scores, options in marks:
+            places = [place] * len(scores)
+            ax.plot(*((scores, places) if across else (places, scores)), **options)
+
+
 def seed_band(rows: pd.DataFrame) -> list[Entry]:
     """Return the entry of a band from the smallest to the largest seed, empty if each curve has one seed."""
     if not (rows["low"] < rows["high"]).any():
         return []
-    return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "alpha": 0.3, **BLOCK})]
+    return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "alpha": 0.3, **BLOCK}, "bands")]
 
 
 def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -> None:
@@ -70,15 +95,12 @@ def draw_floor(ax: Axes, rows: pd.DataFrame, x: str = "", joined: bool = True) -
     Those at several values are ``joined``, or drawn as short lines.
     """
     known = rows.dropna(subset=["floor"])
-    if known.empty:
-        return
-    factor = units_of(known)[0]
     if x and known[x].nunique() > 1:
-        at = factor * known.groupby(x)["floor"].mean()
+        at = known.groupby(x)["floor"].mean()
         ends = [(place,) if joined else (place - 0.4, place + 0.4, np.nan) for place in at.index]
         ax.plot(np.ravel(ends), np.repeat(at, len(ends[0])), zorder=1.7, gid="floor", **FLOOR)
-    else:
-        ax.axhline(factor * known["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
+    elif len(known):
+        ax.axhline(known["floor"].mean(), zorder=1.7, gid="floor", **FLOOR)
 
 
 def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
@@ -91,7 +113,7 @@ def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
         return []
     kind = "baseline without a model" + (f", {where}" if where else "")
     name = f": {names.pop().replace('_', ' ')}" if len(names) == 1 else ""
-    return [Entry(f"floor ({kind}){name}", FLOOR)]
+    return [Entry(f"floor ({kind}){name}", FLOOR, "dashed line")]
 
 
 def floor_notes(rows: pd.DataFrame) -> list[str]:

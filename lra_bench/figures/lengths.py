@@ -17,10 +17,10 @@ from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
 from lra_bench.tables.seeds import over_seeds
 
-from .curves import Curves, score_axis
-from .legend import DOT, ended
+from .curves import Curves
+from .legend import ended
 from .palette import GREY
-from .style import SMALL, log_ticks
+from .style import log_ticks
 from .variants import IDENTITY, PANEL, SHEET, VARIANT, panel_title
 
 LENGTHENED = (*PANEL, "train_length", "length_variant")
@@ -54,10 +54,10 @@ def _points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
 
 
 class OverLength(Curves):
-    """Scores over a length on a logarithmic axis with a label ``label``."""
+    """Scores over a length on a logarithmic axis, with the floor at each length."""
 
     aside = 0.06
-    label = ""
+    floors_over_x = True
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
         """Return the scores at all lengths, once for each curve they belong to."""
@@ -88,15 +88,11 @@ class OverLength(Curves):
 
     def tick(self, length: float) -> str:
         """Return the label of a length."""
-        return f"{length:,}"
+        return f"{length:,.0f}"
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        """Draw the floor at each length, and set the axes."""
-        places = sorted(rows[self.x].unique())
-        log_ticks(ax, places, map(self.tick, places), base=2)
-        ax.set_xlim(min(places) / 1.3, max(places) * 1.3)
-        ax.set_xlabel(self.label, fontsize=SMALL)
-        score_axis(ax, rows, self.x)
+        """Set the x axis."""
+        log_ticks(ax, rows[self.x].unique(), self.tick)
 
 
 class _Extrapolation(OverLength):
@@ -104,8 +100,8 @@ class _Extrapolation(OverLength):
 
     Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
     small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
-    floor at each length, the vertical line the training length. The legend states the shortest longer length without a
-    score, with the reason.
+    floor at each length, the vertical line the training length. The legend or the caption states the shortest longer
+    length without a score, with the reason.
     """
 
     remedy = "run lra-bench bench, which evaluates each model at the lengths of measure.extrapolation_ratios"
@@ -128,17 +124,16 @@ class _Extrapolation(OverLength):
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         super().decorate(ax, rows)
         ax.axvline(1.0, zorder=1, **TRAINED)
-        ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=SMALL)
+        ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)")
 
-    def name(self, label: str, rows: pd.DataFrame) -> str:
+    def remarks(self, rows: pd.DataFrame) -> list[str]:
         ends: dict[str, list[str]] = {}
         panels = list(rows.groupby(list(LENGTHENED), dropna=False))
         for _, own in panels:
             first = own[(own["ratio"] > 1) & (own["status"] != "ok")].sort_values("ratio").head(1)
             for status, ratio, task in first[["status", "ratio", "task"]].itertuples(index=False, name=None):
                 ends.setdefault(f"{ended(status)} at {times(ratio)}", []).append(task)
-        parts = [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
-        return DOT.join([label, *parts])
+        return [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
 
 
 class _EvaluationKnobs(_Extrapolation):
@@ -153,7 +148,7 @@ class _EvaluationKnobs(_Extrapolation):
     panel = (*LENGTHENED, "label")
     lines = ("knob", "setting")
     columns = 2
-    name = Curves.name
+    remarks = Curves.remarks  # points beyond the end of a curve are left out
 
     def has_data(self, record: Record) -> object:
         return any(knob and point["knob"] for _, knob, point in scored_points(record))
@@ -253,7 +248,7 @@ class _MiddlePhase(OverLength):
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         super().decorate(ax, rows)
         for steps in rows["trained"].unique():
-            ax.axvline(steps, color="0.8", linewidth=0.8, zorder=1, gid="trained")
+            ax.axvline(steps, zorder=1, gid="trained", **TRAINED)
 
 
 def _phases(record: Record) -> list[int] | None:

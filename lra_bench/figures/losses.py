@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
-from .curves import Curves, limits
-from .legend import BLOCK, Entry, draw_floor, floor_entry, seed_band, words
+from .curves import Curves
+from .legend import BLOCK, Entry, floor_entry, seed_band, words
 from .lengths import TRAINED, times
-from .palette import AT_FLOOR, BELOW_FLOOR, BLACK, GREY
-from .style import TINY, lengths_below, log_ticks
-from .variants import IDENTITY, PANEL, SHEET, VARIANT, band, extent, floor_of, score_extent, units_of
+from .palette import AT_FLOOR, BELOW_FLOOR, BLACK
+from .style import TINY, log_ticks
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, band, floor_of, units_of
 
 CHOICE: dict[str, Any] = {"color": BLACK, "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
 """Look of the mark of a chosen rate, as keyword arguments of matplotlib."""
@@ -32,7 +32,7 @@ class _LearningCurves(Curves):
 
     remedy = "run lra-bench bench, which writes learning curves next to each record"
     missing = "without learning curves"
-    x = "step"
+    x, label = "step", "training step"
     bars = False
     columns = 3
 
@@ -69,7 +69,7 @@ class _LearningCurves(Curves):
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         entries = []
-        if len(floors := _drawn_floors(rows)):
+        if len(floors := self.floors(rows)):
             splits = sorted(floors["floor_split"].unique(), reverse=True)
             shaded = Entry("shaded: scores that are not better than the floor", {"color": BELOW_FLOOR, **BLOCK})
             entries = [*floor_entry(floors, f"on the {' or '.join(splits)} split"), shaded]
@@ -78,26 +78,20 @@ class _LearningCurves(Curves):
         return [*entries, *seed_band(rows)]
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        factor, name = units_of(rows)
-        limits(ax, *(factor * end for end in score_extent(rows)))
-        floors = _drawn_floors(rows)
-        draw_floor(ax, floors)
-        if len(floors):
+        if len(floors := self.floors(rows)):
             worst = ax.get_ylim()[rows["metric"].iloc[0] == "bits_per_character"]
             beyond: dict[str, Any] = {"color": BELOW_FLOOR, "linewidth": 0, "zorder": 0.5, "gid": "below floor"}
-            ax.axhspan(factor * floors["floor"].mean(), worst, **beyond)
+            ax.axhspan(floors["floor"].mean(), worst, **beyond)
         ax.set_xlim(0, 1.03 * rows["step"].max())
         ax.locator_params(axis="x", nbins=4)
-        ax.set_xlabel("training step")
-        ax.set_ylabel(f"validation {name}")
+        ax.set_ylabel(f"validation {units_of(rows)[1]}")
 
-
-def _drawn_floors(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose floors are drawn: in each panel those on the validation split, if there are any."""
-    known = rows.dropna(subset=["floor"])
-    of_validation = known["floor_split"] == "validation"
-    any_of_panel = of_validation.groupby([known[name] for name in PANEL], dropna=False).transform("any")
-    return known[of_validation | ~any_of_panel]
+    def floors(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return those on the validation split, of panels without any those on the test split."""
+        known = rows.dropna(subset=["floor"])
+        of_validation = known["floor_split"] == "validation"
+        any_of_panel = of_validation.groupby([known[name] for name in PANEL], dropna=False).transform("any")
+        return known[of_validation | ~any_of_panel]
 
 
 class _RateSearch(Curves):
@@ -108,7 +102,8 @@ class _RateSearch(Curves):
 
     remedy = "run lra-bench bench search=lr, which tries several learning rates for each system"
     missing = "without a search of the learning rate"
-    x, y = "lr", "loss"
+    x, label = "lr", "learning rate"
+    y, y_label = "loss", "validation loss (nats) ↓"
     bars = False
     columns = 3
 
@@ -141,21 +136,17 @@ class _RateSearch(Curves):
         return data.drop_duplicates([*VARIANT, "lr"]).drop(columns="seed").reset_index(drop=True)
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
-        rates = sorted(rows["lr"].unique())
-        log_ticks(ax, rates, (f"{rate:.0e}".replace("e-0", "e-") for rate in rates), size=TINY)
-        ax.set_xlim(rates[0] / 1.5, rates[-1] * 1.5)
-        limits(ax, *extent(rows, "low", "high"))
+        log_ticks(ax, rows["lr"].unique(), lambda rate: f"{rate:.0e}".replace("e-0", "e-"))
+        ax.tick_params(axis="x", labelsize=TINY)
         if rows["protocol_lr"].nunique() == 1:
-            ax.axvline(rows["protocol_lr"].iloc[0], color=GREY, linewidth=0.8, zorder=1, gid="protocol")
+            ax.axvline(rows["protocol_lr"].iloc[0], zorder=1, gid="protocol", **TRAINED)
         chosen = rows[rows["chosen"]]
         ax.plot(chosen["lr"], chosen["loss"], markersize=9, markeredgewidth=0.8, zorder=4, gid="chosen", **CHOICE)
-        ax.set_xlabel("learning rate")
-        ax.set_ylabel("validation loss (nats) ↓")
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        entries = [Entry("chosen rate", {**CHOICE, "markersize": 7})]
+        entries = [Entry("chosen rate", {**CHOICE, "markersize": 7}, "circles")]
         if rows.groupby(PANEL, dropna=False)["protocol_lr"].nunique().eq(1).any():
-            entries.append(Entry("rate of the protocol", {"color": GREY, "linewidth": 0.8}))
+            entries.append(Entry("rate of the protocol", TRAINED, "vertical line"))
         if rows["loss"].isna().any():
             entries.append(words("missing points: a trial diverged"))
         return [*entries, *seed_band(rows)]
@@ -174,7 +165,7 @@ class _LossByPosition(Curves):
     missing = "without a loss by position"
     panel = (*PANEL, "train_length", "label", "knob")
     subtitle = ("label", "knob")
-    x, y = "last", "bits_per_character"
+    x, y, label = "last", "bits_per_character", "position in the context (tokens)"
     bars = False
     lines = ("ratio", "context")
 
@@ -197,15 +188,14 @@ class _LossByPosition(Curves):
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
-        lengths_below(ax, rows["last"].unique())
-        draw_floor(ax, rows.drop_duplicates("ratio"))
-        limits(ax, *extent(rows, "low", "high", "floor"))
-        ax.set_xlabel("position in the context (tokens)")
-        ax.set_ylabel(units_of(rows)[1])
+        log_ticks(ax, rows["last"].unique())
+
+    def floors(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.drop_duplicates("ratio")
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         lengths = ", ".join(f"{length:,}" for length in sorted(rows["train_length"].unique()))
-        trained = Entry(f"training length ({lengths})", TRAINED)
+        trained = Entry(f"training length ({lengths})", TRAINED, "vertical line")
         return [*floor_entry(rows, "mean over positions"), *seed_band(rows), trained]
 
 

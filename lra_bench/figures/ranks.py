@@ -14,23 +14,13 @@ from lra_bench.tables.sections import floor_remark
 from lra_bench.tables.seeds import known, over_seeds
 
 from .contract import Figure
+from .curves import limits
 from .layout import Panel, Sheet, pages
-from .legend import FLOOR, SEED, floor_entry, floor_notes, score_bars, words
+from .legend import FLOOR, draw_scores, floor_entry, floor_notes, score_bars, words
 from .palette import BLACK, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
 from .task_table import Keys, chunks, draw_rows, row_edges
-from .variants import (
-    PANEL,
-    VARIANT,
-    looks_of,
-    panel_title,
-    score_extent,
-    scores,
-    seed_values,
-    sheets,
-    units,
-    with_claims,
-)
+from .variants import PANEL, VARIANT, looks_of, panel_title, scaled, score_extent, scores, sheets, units_of, with_claims
 
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
 UNTESTED = "?"
@@ -62,29 +52,28 @@ class _Ranks(Figure):
             columns = min(1 if width <= COLUMN_INCHES else 2 if longest > 0.9 else 3, len(groups))
             room = 0.5 * width / columns - 0.3
             panels = [panel for group in groups for panel in _panels(group, room, looks_of(together))]
-            legend = [*floor_entry(together), *score_bars(together, "_")]
+            marks = [*floor_entry(together), *score_bars(together, "_")]
             letters = ["".join(group["ties"]) for group in groups]
             if any(len(set(found)) < len(found) for found in letters):
-                legend.append(words("a common letter: not significantly different"))
+                marks.append(words("a common letter: not significantly different"))
             if _untested(together).any():
-                legend.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
-            drawn = pages(panels, width, columns, [legend], parts)
-            yield Sheet(parts, drawn, together, floor_notes(together))
+                marks.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
+            drawn, explained = pages(panels, width, columns, parts, [], marks)
+            yield Sheet(parts, drawn, together, [*explained, *floor_notes(together)])
 
 
 def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     """Return the rows of a task, best first, with their ranks; those of few seeds or a task not learned have none."""
     lower = group["metric"].iloc[0] == "bits_per_character"
     order = group["score"].rank(ascending=lower)
-    factor, axis = units(group["metric"].iloc[0])
-    scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
+    factor, axis = units_of(group)
     learned = [{"learned": known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
     beaten = floor_remark(learned)
     title += f" · {beaten}" if beaten else ""
     # Equal scores are sorted as in the leaderboard, so that the groups of ties are the same.
     rank = order.where((group["seeds"] >= MIN_SEEDS) & (not beaten))
-    found = group.assign(order=order, rank=rank, panel=title, axis=axis, factor=factor, **scaled)
-    return found.sort_values(["order", *IN_TABLE]).drop(columns="order")
+    found = group.assign(order=order, rank=rank, panel=title, axis=axis, factor=factor)
+    return scaled(found, factor).sort_values(["order", *IN_TABLE]).drop(columns="order")
 
 
 def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], Look]) -> Iterator[Panel]:
@@ -99,22 +88,12 @@ def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], 
 def _draw(group: pd.DataFrame, keys: Keys, room: float, look_of: Mapping[tuple[str, str], Look], ax: Axes) -> None:
     middles = draw_rows(ax, room, keys, look_of)
     own = group[group["label"].isin(middles)]
-    colours = [look_of[key].colour for key in zip(own["model"], own["label"], strict=True)]
-    ax.hlines(own["label"].map(middles), own["low"], own["high"], colors=colours, linewidth=0.9)
-    for entry in own.to_dict("records"):
-        look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
-        look = look.faint() if entry["learned"] == 0 else look
-        ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
-        if seeds := [entry["factor"] * value for value in seed_values(entry)]:
-            ax.plot(seeds, [middle] * len(seeds), color=look.colour, gid="seed", **SEED)
+    looks = [look_of[key] for key in zip(own["model"], own["label"], strict=True)]
+    draw_scores(ax, own, looks, own["label"].map(middles), across=True)
     if len(floor := group["floor"].dropna()):
         ax.axvline(floor.mean(), zorder=1, gid="floor", **FLOOR)
     ax.set_xlabel(group["axis"].iloc[0])
-    ax.locator_params(axis="x", nbins=4, steps=[1, 2, 2.5, 5, 10])
-    of_seeds = group["seed_scores"].map(lambda values: [group["factor"].iloc[0] * value for value in values])
-    low, high = score_extent(group.assign(seed_scores=of_seeds))
-    margin = 0.05 * (high - low) or 0.5
-    ax.set_xlim(low - margin, high + margin)
+    limits(ax, *score_extent(group), axis="x")
     for label, tag, untested in zip(own["label"], own["ties"], _untested(own), strict=True):
         ax.annotate(
             UNTESTED if untested else tag, (1, middles[label]), (TAG_POINTS, 0), ax.get_yaxis_transform(),

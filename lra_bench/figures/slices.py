@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
-from lra_bench.tables.seeds import known, over_seeds
+from lra_bench.tables.seeds import over_seeds
 
-from .curves import Curves, limits, score_axis
+from .curves import Curves
 from .legend import Entry, bar
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title
+from .variants import IDENTITY, PANEL, SHEET, panel_title
 
 SLICED = [*SHEET, *PANEL, "slicing"]
 COLUMNS = [
@@ -40,7 +40,7 @@ class _Slices(Curves):
     missing = "without several slices"
     panel = (*PANEL, "slicing")
     x = "place"
-    aside, linear = 0.3, True
+    aside, linear, floors_over_x = 0.3, True, True
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
         run, names = Run(record), ("slicing", "n", "score", "low", "high", "floor", "floor_name")
@@ -69,10 +69,6 @@ class _Slices(Curves):
         step = math.ceil(wide * points / SMALL / room)
         ax.set_xticks(range(0, len(names), step), names[::step], fontsize=points)
         ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
-        self.value_axis(ax, rows)
-
-    def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        score_axis(ax, rows, self.x, self.joined(rows))
 
 
 class _MinimalPairs(_Slices):
@@ -83,6 +79,7 @@ class _MinimalPairs(_Slices):
 
     remedy = "run lra-bench bench with a task that has minimal pairs, such as task=listops or task=recall"
     missing = "without minimal pairs"
+    y_label = "pairs with both right (%)"
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
         if record.status != "ok" or not record.minimal_pairs:
@@ -98,10 +95,6 @@ class _MinimalPairs(_Slices):
             found.append({**constant, "slice": point["label"], **numbers, **floor})
         return found
 
-    def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        super().value_axis(ax, rows)
-        ax.set_ylabel("pairs with both right (%)")
-
 
 class _DepthBySlice(_Slices):
     """Mean depth of each slice of the targets, for models of adaptive depth.
@@ -114,7 +107,7 @@ class _DepthBySlice(_Slices):
         "run lra-bench bench with a model of adaptive depth on a task with slices, such as model=universal task=listops"
     )
     missing = "without depths of several slices"
-    y = "mean_depth"
+    y, y_label = "mean_depth", "mean number of layers"
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
         names = ("slicing", "n", "mean_depth", "deviation", "score")
@@ -129,10 +122,6 @@ class _DepthBySlice(_Slices):
         data = groups.agg(seeds=("seed", "nunique"), n=("n", "sum"), **means).reset_index()
         return data.assign(low=data["mean_depth"] - data["deviation"], high=data["mean_depth"] + data["deviation"])
 
-    def value_axis(self, ax: Axes, rows: pd.DataFrame) -> None:
-        limits(ax, *extent(rows, "mean_depth", "low", "high"))
-        ax.set_ylabel("mean number of layers")
-
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         return [bar("one standard deviation over the targets of the slice")]
 
@@ -145,14 +134,11 @@ def of_several(record: Record, points: Sequence[Any]) -> list[Any]:
 
 def slice_places(points: pd.DataFrame) -> pd.DataFrame:
     """Return points with the column ``place``: the place of ``slice`` among the slices of its slicing, from 0."""
-    orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(in_order)
-    places = {
-        (*map(known, key), name): place
-        for key, names in zip(orders.index, orders, strict=True)
-        for place, name in enumerate(names)
-    }
-    keys = points[[*SLICED, "slice"]].itertuples(index=False, name=None)
-    return points.assign(place=[places[*map(known, key)] for key in keys])
+
+    def numbered(names: pd.Series) -> pd.Series:
+        return names.map({name: number for number, name in enumerate(in_order(names))})
+
+    return points.assign(place=points.groupby(SLICED, dropna=False)["slice"].transform(numbered).astype(int))
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -12,8 +12,8 @@ from lra_bench.records.schema import Record
 from lra_bench.tables.runs import MODES, measured_alone
 
 from .curves import Curves
-from .legend import DOT, Entry, bar, ended, words
-from .style import SMALL, length_name, lengths_below, logarithmic
+from .legend import Entry, bar, ended, words
+from .style import length_name, log_ticks, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent
 
 POINT = [*SHEET, *PANEL, *IDENTITY, "batch", "quantity", "mode", "length"]
@@ -27,14 +27,14 @@ SPOKEN = {"train": "training", "inference": "inference"}
 class _SpeedVsLength(Curves):
     """Time and peak memory of a step over length on logarithmic axes, with their growth exponents.
 
-    Lines are medians over seeds, bars the 10th to 90th percentile of the steps. The legend states the exponents a of
-    N^a if they were fitted, and the shortest length that could not be measured, with the reason.
+    Lines are medians over seeds, bars the 10th to 90th percentile of the steps. The legend or the caption states the
+    exponents a of N^a if they were fitted, and the shortest length that could not be measured, with the reason.
     """
 
     remedy = "run lra-bench bench, which times each model at the lengths of measure.speed_lengths"
     missing = "without a step benchmark"
     panel = ("quantity", "mode")
-    x, y = "length", "value"
+    x, y, label = "length", "value", "length (tokens)"
     of_machine, apart = True, ("batch",)
 
     def exclusions(self, records: Sequence[Record]) -> list[str]:
@@ -75,30 +75,26 @@ class _SpeedVsLength(Curves):
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         drawn = rows.dropna(subset=["value"])
         counter = (drawn if len(drawn) else rows)["counter"].iloc[0]
-        lengths_below(ax, rows["length"].unique())
-        ax.set_xlabel("length (tokens)")
-        ax.set_ylabel("time per step (ms)" if counter == "time" else f"{counter} (MB)", fontsize=SMALL)
+        log_ticks(ax, rows["length"].unique())
+        ax.set_ylabel("time per step (ms)" if counter == "time" else f"{counter} (MB)")
         if len(drawn):
-            low, high = extent(drawn, "value", "low", "high")
-            ax.set_ylim(self.scale(rows) * low / 1.3, self.scale(rows) * high * 1.3)
-            logarithmic(ax, "y")
+            logarithmic(ax, "y", extent(drawn, "value", "low", "high"))
 
-    def name(self, label: str, rows: pd.DataFrame) -> str:
-        parts, ends = [label], dict[str, str]()
-        points = rows[["quantity", "mode", "length", "status", "exponent"]].itertuples(index=False, name=None)
-        powers: dict[str, dict[str, float]] = {}
-        for quantity, mode, length, status, exponent in sorted(points, key=lambda point: point[2]):
-            powers.setdefault(quantity, {})[mode] = exponent
-            if status != "ok":
-                ends.setdefault(mode, f"{ended(status)} at {length_name(length)}")
-        for quantity in QUANTITIES:
-            found = [powers[quantity][mode] for mode in MODES if mode in powers.get(quantity, {})]
-            if any(power == power for power in found):
-                texts = (f"{power:.2f}" if power == power else "–" for power in found)
-                parts.append("\N{NO-BREAK SPACE}".join([quantity, ",\N{NO-BREAK SPACE}".join(texts)]))
+    def remarks(self, rows: pd.DataFrame) -> list[str]:
+        parts = []
+        for quantity, own in rows.groupby("quantity", observed=True):
+            powers = own.sort_values("length").groupby("mode", observed=True)["exponent"].last()
+            if powers.notna().any():
+                texts = (f"{power:.2f}" if power == power else "–" for power in powers)
+                parts.append("\N{NO-BREAK SPACE}".join([str(quantity), ",\N{NO-BREAK SPACE}".join(texts)]))
+        failed = rows[rows["status"] != "ok"].sort_values("length").groupby("mode", observed=True).first()
+        ends = {
+            mode: f"{ended(status)} at {length_name(length)}"
+            for mode, status, length in failed[["status", "length"]].itertuples(name=None)
+        }
         if len(set(ends.values())) == 1 and len(ends) == rows["mode"].nunique():
-            return DOT.join([*parts, *set(ends.values())])
-        return DOT.join([*parts, *(f"{ends[mode]} in {SPOKEN[mode]}" for mode in MODES if mode in ends)])
+            return [*parts, *set(ends.values())]
+        return [*parts, *(f"{ends[mode]} in {SPOKEN[mode]}" for mode in MODES if mode in ends)]
 
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         modes = ", ".join(SPOKEN[mode] for mode in MODES if mode in set(rows["mode"]))

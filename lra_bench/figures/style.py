@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,21 +15,18 @@ from lra_bench.runtime.files import why
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLUMN_INCHES = 3.4
-PAGE_INCHES = 7.0
+COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 PAGE_HEIGHT_INCHES = 9.2
 WIDTHS = {"one": COLUMN_INCHES, "two": PAGE_INCHES}
 TITLE_POINTS, SMALL, TINY = 8.0, 7.0, 6.0
-FONTS: dict[str, dict[str, str]] = {
-    "sans-serif": {"font.family": "sans-serif", "mathtext.fontset": "dejavusans"},
-    "serif": {"font.family": "serif", "mathtext.fontset": "dejavuserif"},
-}
+FONTS = {"sans-serif": "dejavusans", "serif": "dejavuserif"}
+"""Fonts of formulas by family."""
 POINTS = 72.0  # to the inch
 LINE_SPACING = 1.25
 
 SETTINGS: dict[str, Any] = {
-    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 8),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), SMALL),
+    **dict.fromkeys(("font.size", "axes.titlesize"), 8),
+    **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), SMALL),
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
     **dict.fromkeys(("grid.linewidth", "xtick.minor.width", "ytick.minor.width"), 0.4),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon", "text.usetex"), False),
@@ -64,8 +61,8 @@ def style(font: str | None = None) -> AbstractContextManager[None]:
 
     if font is not None and font not in FONTS:
         raise UserError(f"--font {font}: unknown font; choose {', '.join(FONTS)}")
-    settings: Any = {**SETTINGS, **(FONTS[font] if font else {})}
-    return matplotlib.rc_context(settings)
+    chosen = {"font.family": font, "mathtext.fontset": FONTS[font]} if font else {}
+    return matplotlib.rc_context({**SETTINGS, **chosen})
 
 
 def check_output(folder: Path) -> None:
@@ -119,29 +116,27 @@ def length_name(length: float) -> str:
     return f"{length / 1024:.0f}k" if length % 1024 == 0 else f"{length:,.0f}"
 
 
-def lengths_below(ax: Axes, lengths: Iterable[int]) -> None:
-    """Set a logarithmic x axis with labels at powers of two."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
+def log_ticks(ax: Axes, values: Iterable[float], name: Callable[[float], str] | None = None) -> None:
+    """Set a logarithmic x axis from the smallest to the largest value, with ticks at all of them and their names.
 
-    found = sorted(lengths)
+    Without a function ``name`` values are lengths in tokens, and ticks are at powers of two.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator
+
+    at = sorted(values)
     ax.set_xscale("log", base=2)
-    ax.set_xlim(found[0] / 1.45, found[-1] * 1.45)  # at least one power of two
+    ax.set_xlim(at[0] / 1.45, at[-1] * 1.45)  # at least one power of two
     ax.minorticks_off()
-    ax.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: length_name(value)))
+    ax.xaxis.set_major_locator(FixedLocator(at) if name else LogLocator(base=2, numticks=8))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: (name or length_name)(value)))
 
 
-def log_ticks(ax: Axes, places: Iterable[float], names: Iterable[str], base: float = 10, size: float = SMALL) -> None:
-    """Set a logarithmic x axis with these ticks and labels only."""
-    ax.set_xscale("log", base=base)
-    ax.minorticks_off()
-    ax.set_xticks(list(places), list(names), fontsize=size)
-
-
-def logarithmic(ax: Axes, axis: Literal["x", "y"]) -> None:
-    """Set a logarithmic axis that has at least three labels and spans at least a decade."""
+def logarithmic(ax: Axes, axis: Literal["x", "y"], ends: tuple[float, float] | None = None) -> None:
+    """Set a logarithmic axis that has at least three labels and spans at least a decade, a little beyond ``ends``."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
+    if ends is not None:
+        ax.set(**{f"{axis}lim": (ends[0] / 1.3, ends[1] * 1.3)})
     ax.set(**{f"{axis}scale": "log"})
     target = ax.xaxis if axis == "x" else ax.yaxis
     low, high = ax.get_xlim() if axis == "x" else ax.get_ylim()

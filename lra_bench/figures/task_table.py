@@ -31,6 +31,7 @@ GLYPH_POINTS = 12.0  # width of the marker between a name and the axes
 ROW_GAP_INCHES = 0.025
 COLOURS = "cividis_r"  # from light to dark, so that scores at the floor are the palest in greyscale, too
 SHOWN = (0.1, 0.5, 1.0)  # skills whose colours the legend shows
+GAP_INCHES = 0.06  # between headings
 NARROWEST_INCHES = 0.27  # minimum width of a column
 PALE = "#eeeeee"
 MUTED = "#666666"  # colour of scores at the floor, with a contrast of more than 4.5 to ``PALE``
@@ -44,7 +45,7 @@ class TaskTable(Figure):
     """A table with a row per variant and a column per task.
 
     Attributes:
-        column_inches: Maximum width of a column.
+        column_inches: Maximum width of a column whose heading is narrower.
         sort_tasks: Whether columns are in alphabetical order, or in that of the rows.
     """
 
@@ -55,16 +56,19 @@ class TaskTable(Figure):
         """Return the text of a cell with a score."""
         raise NotImplementedError
 
-    def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
-        """Return the (model, label) pairs of the rows, the first at the top."""
+    def worth(self, rows: pd.DataFrame) -> pd.Series:
+        """Return a number for each row by which rows of variants are sorted, missing without a score."""
         raise NotImplementedError
 
+    def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
+        """Return the (model, label) pairs: those with scores on more tasks first, then those of higher mean worth."""
+        found = self.worth(rows).groupby([rows["model"], rows["label"]]).agg(["count", "mean"])
+        return list(found.sort_values(["count", "mean"], ascending=False, kind="stable").index)
+
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
-        """Return the entries of colours, of numbers of seeds, and of statuses."""
+        """Return the entries that explain grey cells, numbers of seeds and statuses."""
         at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
-        entries = [square(PALE, "at or below the floor (baseline without a model)")] if at_floor else []
-        if rows["skill"].notna().any():
-            entries += [square(_colour_of(share), f"skill {100 * share:g} %") for share in SHOWN]
+        entries = [square(PALE, "at or below the floor (baseline without a model)", "palest")] if at_floor else []
         if (rows["two_levels"].eq(True) & (rows["learned"] > 0)).any():
             entries.append(words("2/3: seeds that exceed the floor, if the seeds lie on two levels"))
         statuses = sorted(rows.loc[rows["score"].isna(), "status"].unique())
@@ -88,18 +92,25 @@ class TaskTable(Figure):
             room = 0.4 * width
             widest = max(text_inches(_wrapped(label, room), TINY) for _, label in keys)
             inches = width - widest - GLYPH_POINTS / 72 - 0.15
-            parts_of_tasks = list(chunks(tasks, int(inches / NARROWEST_INCHES)))
-            across = min(self.column_inches, inches / len(parts_of_tasks[0]))
-            lines = [line for group in tasks for line in self.title(group, rows).split("\n")]
-            longest = max(text_inches(line, TINY) for line in lines)
-            rotated = longest > across - 0.04
-            painter = partial(_draw, self, rows, room, inches / across, rotated)
+            titles = [self.title(group, rows) for group in tasks]
+            parts_of_tasks = list(chunks(list(zip(tasks, titles, strict=True)), int(inches / NARROWEST_INCHES)))
+            most = inches / len(parts_of_tasks[0])
+            headings = {title: _wrapped(title, most - GAP_INCHES, within_words=False) for title in titles}
+            longest = max(text_inches(heading, TINY) for heading in headings.values()) + GAP_INCHES
+            below = line_inches(TINY) * (2 + max(heading.count("\n") for heading in headings.values()))
+            if longest > most:
+                headings, below = {}, 0.1 + max(text_inches(title, TINY) for title in titles)
+            across = min(max(self.column_inches, longest), most)  # wider if headings then need not be rotated
+            painter = partial(_draw, self, looks_of(rows), room, inches / across, headings)
             panels = [
-                Panel("", partial(painter, own, chunk), row_edges(chunk, room)[-1], longest + 0.1 if rotated else 0.36)
+                Panel("", partial(painter, own, chunk), row_edges(chunk, room)[-1], below)
                 for own in parts_of_tasks
-                for chunk in chunks(_of_tasks(keys, own), ROWS_PER_PAGE)
+                for chunk in chunks(_of_tasks(keys, [group for group, _ in own]), ROWS_PER_PAGE)
             ]
-            yield Sheet(parts, pages(panels, width, 1, [self.legend(rows)], parts), rows)
+            known = rows["skill"].notna().any()
+            skills = [square(_colour_of(share), f"skill {100 * share:g} %") for share in SHOWN] if known else []
+            drawn, explained = pages(panels, width, 1, parts, skills, self.legend(rows))
+            yield Sheet(parts, drawn, rows, explained)
 
 
 def averaged(frame: pd.DataFrame) -> pd.DataFrame:
@@ -109,18 +120,19 @@ def averaged(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(
     kind: TaskTable,
-    rows: pd.DataFrame,
+    look_of: Mapping[tuple[str, str], Look],
     room: float,
     columns: float,
-    rotated: bool,
-    tasks: Sequence[pd.DataFrame],
+    headings: Mapping[str, str],
+    tasks: Sequence[tuple[pd.DataFrame, str]],
     keys: Keys,
     ax: Axes,
 ) -> None:
-    middles = draw_rows(ax, room, keys, looks_of(rows))
+    """Draw a panel of tasks with their titles, wrapped as in ``headings``, or rotated if there are none."""
+    middles = draw_rows(ax, room, keys, look_of)
     colours = np.ones((len(keys), len(tasks), 4))
     place = {key: number for number, key in enumerate(keys)}
-    for column, group in enumerate(tasks):
+    for column, (group, _) in enumerate(tasks):
         for entry in group.to_dict("records"):
             row = place.get((entry["model"], entry["label"]))
             if row is None:
@@ -139,8 +151,8 @@ def _draw(
     ax.set_xlim(-0.5, columns - 0.5)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
-    names = [kind.title(group, rows) for group in tasks]
-    ax.set_xticks(range(len(tasks)), names, fontsize=TINY, rotation=90 if rotated else 0)
+    names = [headings.get(title, title) for _, title in tasks]
+    ax.set_xticks(range(len(tasks)), names, fontsize=TINY, rotation=0 if headings else 90)
     ax.tick_params(axis="x", length=0)
 
 
@@ -170,15 +182,16 @@ def _text(entry: Mapping[Any, Any], kind: TaskTable) -> str:
     return kind.text(entry)
 
 
-def square(colour: str, label: str) -> Entry:
+def square(colour: str, label: str, mark: str = "") -> Entry:
     """Return the entry of a colour."""
     edge = {"markeredgecolor": "#bbbbbb", "markeredgewidth": 0.5, "markersize": 6}
-    return Entry(label, {"linestyle": "none", "marker": "s", "color": colour, **edge})
+    return Entry(label, {"linestyle": "none", "marker": "s", "color": colour, **edge}, mark)
 
 
-def _wrapped(label: str, room: float) -> str:
-    """Wrap a label to ``room`` inches."""
-    return textwrap.fill(label, int(room / text_inches("n", TINY)))
+def _wrapped(label: str, room: float, within_words: bool = True) -> str:
+    """Wrap the lines of a label to ``room`` inches, only between words unless ``within_words``."""
+    most = int(room / text_inches("n", TINY))
+    return "\n".join(textwrap.fill(line, most, break_long_words=within_words) for line in label.split("\n"))
 
 
 def row_edges(keys: Keys, room: float) -> list[float]:

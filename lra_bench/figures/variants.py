@@ -13,6 +13,7 @@ from lra_bench.tables.claims import Key, Place, place_name, rankings, tie_letter
 from lra_bench.tables.column import values
 from lra_bench.tables.columns import of_runs
 from lra_bench.tables.runs import Run, missing_data, section_of
+from lra_bench.tables.seeds import Scores
 
 from .palette import Look, family_order, looks
 
@@ -47,7 +48,7 @@ def identity(record: Record) -> dict[str, Any]:
 
 def floor_of(record: Record) -> dict[str, Any]:
     """Return the columns of the strongest floor of a record, None if there is none."""
-    return dict(zip(("floor_name", "floor"), record.best_floor() or (None, None), strict=True))
+    return dict(zip(("floor_name", "floor"), Run(record).floor, strict=True))
 
 
 def places(records: Sequence[Record]) -> pd.DataFrame:
@@ -148,11 +149,6 @@ def at_floor(rows: pd.DataFrame) -> pd.Series:
     return rows["learned"].eq(0).astype(bool)
 
 
-def seed_values(row: Mapping[Any, Any]) -> Sequence[float]:
-    """Return the scores of the seeds of a row that has no interval, empty otherwise."""
-    return row["seed_scores"] if row["interval"] == "each" else ()
-
-
 def looks_of(rows: pd.DataFrame) -> dict[tuple[str, str], Look]:
     """Return the look of each (model, label) in ``rows``."""
     return looks(rows[["model", "family", "label"]].drop_duplicates().itertuples(index=False, name=None))
@@ -179,9 +175,12 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
     return float(values.min().min()), float(values.max().max())
 
 
-def score_extent(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return the smallest and the largest of scores, those of each seed, ends of intervals, and floors, NaN without."""
-    low, high = extent(rows, *(name for name in ("score", "low", "high", "floor") if name in rows))
+def score_extent(rows: pd.DataFrame, y: str = "score") -> tuple[float, float]:
+    """Return the smallest and the largest of the values of ``y``, those of each seed, ends of intervals and floors.
+
+    They are NaN if none is known.
+    """
+    low, high = extent(rows, *(name for name in (y, "low", "high", "floor") if name in rows))
     seeds = [score for scores in rows.get("seed_scores", ()) for score in scores]
     return min([low, *seeds]), max([high, *seeds])
 
@@ -194,3 +193,12 @@ def units_of(rows: pd.DataFrame) -> tuple[float, str]:
 def units(metric: str | None) -> tuple[float, str]:
     """Return the factor by which a score is scaled, and its axis label; an arrow means that lower is better."""
     return (1.0, "bits per character ↓") if metric == "bits_per_character" else (100.0, "accuracy (%)")
+
+
+def scaled(rows: pd.DataFrame, factor: float, y: str = "score") -> pd.DataFrame:
+    """Return the rows with the values of the column ``y``, their ends and seeds, and the floors times ``factor``."""
+    names = [name for name in (y, "low", "high", "floor") if name in rows]
+    found = rows.assign(**(factor * rows[names].astype(float)))
+    if "seed_scores" in rows:
+        found["seed_scores"] = [Scores(factor * score for score in scores) for scores in rows["seed_scores"]]
+    return found

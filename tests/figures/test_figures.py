@@ -22,7 +22,7 @@ from matplotlib.text import Text
 
 from lra_bench import figures
 from lra_bench.contracts import UserError
-from lra_bench.figures import NothingToDrawError, draw, figure_names, style, task_table
+from lra_bench.figures import NothingToDrawError, draw, figure_names, layout, style, task_table
 from lra_bench.figures import figure as load
 from lra_bench.figures.budgets import COSTS
 from lra_bench.figures.curves import limits
@@ -153,11 +153,21 @@ def make_depths(seed: int) -> Any:
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
     module = load(name)
     usable = [r for r, reason in zip(made, module.exclusions(made), strict=True) if not reason]
-    return [replace(sheet, pages=list(sheet.pages)) for sheet in module.draw(module.table(usable), width)]
+    found = [replace(sheet, pages=list(sheet.pages)) for sheet in module.draw(module.table(usable), width)]
+    for sheet in found:
+        for page in sheet.pages:
+            page.set_label("\n".join(sheet.notes))
+    return found
 
 
 def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for found in figure.legends for text in found.get_texts()]
+    """Return the labels of the legends, and the sentences of the caption that replace labels without room."""
+    return [*(text.get_text() for found in figure.legends for text in found.get_texts()), *notes(figure)]
+
+
+def notes(figure: Figure) -> list[str]:
+    """Return the sentences of the caption of a page of ``sheets``."""
+    return list(filter(None, str(figure.get_label()).split("\n")))
 
 
 def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:
@@ -166,7 +176,8 @@ def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:
 
 
 def written(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(Text)]
+    """Return all texts of a page of ``sheets`` and the sentences of its caption."""
+    return [*(text.get_text() for text in figure.findobj(Text)), *notes(figure)]
 
 
 def test_extrapolation_shows_means_with_intervals() -> None:
@@ -839,6 +850,8 @@ def check_layout(name: str, made: list[Record], width: float) -> None:
         for text, box in boxes:
             inside = page.bbox.x0 - 1 <= box.x0 and box.x1 <= page.bbox.x1 + 1
             assert inside and page.bbox.y0 - 1 <= box.y0 and box.y1 <= page.bbox.y1 + 1, text
+        for found in page.legends:
+            assert found.get_window_extent().y1 <= (layout.MOST_LEGEND + 0.01) * page.bbox.height
         for (first, one_box), (second, other_box) in itertools.combinations(boxes, 2):
             assert not one_box.padded(-0.5).overlaps(other_box.padded(-0.5)), (first, second)
         for text, box in boxes:

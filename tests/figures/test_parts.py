@@ -20,8 +20,8 @@ from lra_bench.figures import palette, style
 from lra_bench.figures.curves import FAINT
 from lra_bench.figures.heat_maps import heat_map
 from lra_bench.figures.palette import look, looks
-from lra_bench.figures.place import place
 from lra_bench.figures.ranks import ranks
+from lra_bench.figures.scatter import place
 from lra_bench.tables.claims import key_of, rankings, tie_letters
 from lra_bench.tables.seeds import over_seeds
 from lra_bench.tables.table import leaderboard
