@@ -68,13 +68,13 @@ def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
     return entries
 
 
-def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Sequence[float], across: bool = False) -> None:
+def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Any, across: bool = False) -> None:
     """Draw interval, seeds and score of each row at x, or with ``across`` at y; grey if no seed exceeds the floor."""
     lines = ax.hlines if across else ax.vlines
     lines(at, rows["low"], rows["high"], colors=[look.colour for look in looks], linewidth=0.8, zorder=2)
     for place, look, row in zip(at, looks, rows.to_dict("records"), strict=True):
         point = (look.faint() if row["learned"] == 0 else look).points()
-        marks = [([row["score"]], {"zorder": 3, "linestyle": "none", **point})]
+        marks: list[tuple[Any, Any]] = [([row["score"]], {"zorder": 3, "linestyle": "none", **point})]
         if row["interval"] == "each":
             marks.append((row["seed_scores"], {"zorder": 2.5, "color": look.colour, "gid": "seed", **SEED}))
         for scores, options in marks:

@@ -1,4 +1,4 @@
-"""Figures of scores over lengths: of the same weights, with knobs, and of separate trainings."""
+"""Figures of scores over lengths: of the same weights, with knobs, of separate trainings, and of memories."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from lra_bench.tables.seeds import over_seeds
 from .curves import Curves
 from .legend import ended
 from .palette import GREY
-from .style import log_ticks
-from .variants import IDENTITY, PANEL, SHEET, VARIANT, panel_title
+from .style import log_ticks, logarithmic
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, band, extent, floor_of, panel_title
 
 LENGTHENED = (*PANEL, "train_length", "length_variant")
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
@@ -126,7 +126,7 @@ class _Extrapolation(OverLength):
         ax.axvline(1.0, zorder=1, **TRAINED)
         ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)")
 
-    def remarks(self, rows: pd.DataFrame) -> list[str]:
+    def remarks(self, rows: pd.DataFrame) -> Sequence[str]:
         ends: dict[str, list[str]] = {}
         panels = list(rows.groupby(list(LENGTHENED), dropna=False))
         for _, own in panels:
@@ -258,5 +258,45 @@ def _phases(record: Record) -> list[int] | None:
     return phases if known else None
 
 
+class _ScoreVsMemory(Curves):
+    """Bits per character over the memory length of language models with memory, and the state that the memory needs.
+
+    The state is the bytes that the model passes on per document. Lines are means over seeds, bands the range of the
+    seeds, and the dashed line is the strongest floor. A length of 0 is drawn at 1.
+    """
+
+    remedy = "run lra-bench bench task=enwik8 model=transformer_xl, which tests the lengths of measure.memory_lengths"
+    missing = "without scores by memory length"
+    panel = (*PANEL, "quantity")
+    subtitle = ("quantity",)
+    x, y, label = "drawn_length", "value", "memory length in testing (tokens or slots)"
+    bars = False
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        if record.status != "ok" or (memory := record.memory) is None:
+            return []
+        constant = {"trained_length": memory["trained_length"], **floor_of(record)}
+        return [{**constant, **point} for point in memory["points"]]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, memory length and quantity (``bits per character`` or ``state bytes``)."""
+        frame = self.points(records)
+        by = [*VARIANT, "trained_length", "memory_length"]
+        parts = [
+            band(frame.assign(value=frame[column]), by, "value", n=("n", "sum")).assign(quantity=quantity)
+            for quantity, column in (("bits per character", "score"), ("state bytes", "state_bytes"))
+        ]
+        data = pd.concat(parts, ignore_index=True)
+        floor = data["floor"].where(data["quantity"] == "bits per character")
+        return data.assign(drawn_length=data["memory_length"].clip(lower=1), floor=floor)
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        names = {max(length, 1): f"{length:,}" for length in rows["memory_length"]}
+        log_ticks(ax, names, names.__getitem__)
+        if rows["quantity"].iloc[0] == "state bytes":
+            logarithmic(ax, "y", extent(rows, "low", "high"))
+            ax.set_ylabel("bytes")
+
+
 extrapolation, evaluation_knobs, score_vs_length = _Extrapolation(), _EvaluationKnobs(), _ScoreVsLength()
-middle_phase = _MiddlePhase()
+middle_phase, score_vs_memory = _MiddlePhase(), _ScoreVsMemory()

@@ -1,11 +1,11 @@
-"""Figures of scores and depths of slices: examples or targets of one length, depth, distance or other property."""
+"""Figures of slices (examples or targets of one length, depth, distance or other property) and of adaptive depth."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -15,10 +15,10 @@ from lra_bench.records.schema import Record
 from lra_bench.tables.runs import Run
 from lra_bench.tables.seeds import over_seeds
 
-from .curves import Curves
+from .curves import Curves, limits
 from .legend import Entry, bar
 from .style import SMALL, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, panel_title
+from .variants import IDENTITY, PANEL, SHEET, VARIANT, extent, floor_of, panel_title
 
 SLICED = [*SHEET, *PANEL, "slicing"]
 COLUMNS = [
@@ -27,6 +27,20 @@ COLUMNS = [
 ]  # fmt: skip
 GAP_INCHES = 0.06
 IN_TOKENS = ("length", "distance")
+COSTS: Mapping[str, tuple[str, str, float]] = {
+    "layers": ("mean_depth", "mean number of layers", 1.0),
+    "FLOPs": ("flops_per_token", "MFLOPs per token, forward pass", 1e-6),
+    "time": ("seconds_per_token", "µs per token, forward pass", 1e6),
+}
+"""Costs of a depth by name: field of a point, label of the axis, and factor of its unit."""
+RULES = {
+    "layers": "exit at one layer",
+    "steps": "at most so many steps",
+    "trained": "rule of the training",
+    "threshold": "exit at a confidence",
+    "calibrated": "exit at a calibrated confidence",
+}
+"""Names of the kinds of budgets of depth in legends."""
 
 
 class _Slices(Curves):
@@ -126,6 +140,50 @@ class _DepthBySlice(_Slices):
         return [bar("one standard deviation over the targets of the slice")]
 
 
+class _ScoreVsDepth(Curves):
+    """Score of models of adaptive depth over what they compute: layers, FLOPs and time, at several budgets.
+
+    There are three panels per task and variant, with one line per kind of budget. FLOPs and time are those of the same
+    batches at all budgets. The dashed line is the strongest floor.
+    """
+
+    remedy = "run lra-bench bench with a model of adaptive depth, such as model=universal or model=calm"
+    missing = "without budgets of depth"
+    panel = (*PANEL, "label", "cost")
+    subtitle = ("label",)
+    x = "x"
+    lines = ("kind", "rule")
+    linear = True
+    columns = 3
+
+    def rows(self, record: Record) -> list[dict[str, Any]]:
+        if record.status != "ok" or record.adaptive_depth is None:
+            return []
+        constant = {"metric": record.metric, **floor_of(record)}
+        points = record.adaptive_depth["points"]
+        return [{**constant, "rule": RULES[point["kind"]], **point} for point in points]
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, budget and cost, averaged over seeds; ``x`` is the cost in its unit."""
+        points = self.points(records)
+        by = [*VARIANT, "cost", "kind", "rule", "value"]
+        parts = [
+            points.assign(cost=name, x=factor * pd.to_numeric(points[column]))
+            for name, (column, _, factor) in COSTS.items()
+        ]
+        data = over_seeds(pd.concat(parts, ignore_index=True).dropna(subset=["x"]), by)
+        order = pd.CategoricalDtype(list(COSTS), ordered=True)
+        return data.astype({"cost": order}).sort_values([*by[:-1], "x"]).reset_index(drop=True)
+
+    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+        first = rows.iloc[0]
+        return super().title(rows, sheet) + (f" · {first['hardware']}" if first["cost"] == "time" else "")
+
+    def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
+        limits(ax, *extent(rows, "x"), axis="x")
+        ax.set_xlabel(COSTS[str(rows["cost"].iloc[0])][1])
+
+
 def of_several(record: Record, points: Sequence[Any]) -> list[Any]:
     """Return the slices of a finished record, of slicings with more than one."""
     counts = Counter(point["slicing"] for point in points)
@@ -154,4 +212,4 @@ def _name(rows: pd.DataFrame) -> str:
     return str(rows["slicing"].iloc[0]).replace("_", " ")
 
 
-slices, minimal_pairs, depth_by_slice = _Slices(), _MinimalPairs(), _DepthBySlice()
+slices, minimal_pairs, depth_by_slice, score_vs_depth = _Slices(), _MinimalPairs(), _DepthBySlice(), _ScoreVsDepth()

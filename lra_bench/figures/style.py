@@ -61,7 +61,7 @@ def style(font: str | None = None) -> AbstractContextManager[None]:
 
     if font is not None and font not in FONTS:
         raise UserError(f"--font {font}: unknown font; choose {', '.join(FONTS)}")
-    chosen = {"font.family": font, "mathtext.fontset": FONTS[font]} if font else {}
+    chosen: Any = {"font.family": font, "mathtext.fontset": FONTS[font]} if font else {}
     return matplotlib.rc_context({**SETTINGS, **chosen})
 
 

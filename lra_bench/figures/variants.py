@@ -198,7 +198,7 @@ def units(metric: str | None) -> tuple[float, str]:
 def scaled(rows: pd.DataFrame, factor: float, y: str = "score") -> pd.DataFrame:
     """Return the rows with the values of the column ``y``, their ends and seeds, and the floors times ``factor``."""
     names = [name for name in (y, "low", "high", "floor") if name in rows]
-    found = rows.assign(**(factor * rows[names].astype(float)))
+    found = rows.assign(**{name: factor * rows[name].astype(float) for name in names})
     if "seed_scores" in rows:
         found["seed_scores"] = [Scores(factor * score for score in scores) for scores in rows["seed_scores"]]
     return found

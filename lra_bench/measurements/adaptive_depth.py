@@ -125,7 +125,7 @@ class DepthBudgets(Measurement):
     name = "adaptive_depth"
     stage = "evaluating budgets of depth"
     Result = AdaptiveDepth
-    figures = ("lra_bench.figures.budgets:score_vs_depth", "lra_bench.figures.slices:depth_by_slice")
+    figures = ("lra_bench.figures.slices:score_vs_depth", "lra_bench.figures.slices:depth_by_slice")
 
     def measure(self, subject: Subject, context: Context) -> AdaptiveDepth | None:
         """Evaluate the model on the test split at every budget of its depth controller, None if it has none."""

@@ -61,7 +61,7 @@ class MemoryLengths(Measurement):
     stage = "evaluating memory lengths"
     needs = ("model", "rows")
     Result = Memory
-    figures = ("lra_bench.figures.budgets:score_vs_memory",)
+    figures = ("lra_bench.figures.lengths:score_vs_memory",)
 
     @dataclass
     class Options:

@@ -24,10 +24,10 @@ from lra_bench import figures
 from lra_bench.contracts import UserError
 from lra_bench.figures import NothingToDrawError, draw, figure_names, layout, style, task_table
 from lra_bench.figures import figure as load
-from lra_bench.figures.budgets import COSTS
 from lra_bench.figures.curves import limits
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
+from lra_bench.figures.slices import COSTS
 from lra_bench.figures.variants import score_extent
 from lra_bench.measurements.length_curves import section
 from lra_bench.records import store
