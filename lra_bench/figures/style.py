@@ -61,8 +61,9 @@ def style(font: str | None = None) -> AbstractContextManager[None]:
 
     if font is not None and font not in FONTS:
         raise UserError(f"--font {font}: unknown font; choose {', '.join(FONTS)}")
-    chosen: Any = {"font.family": font, "mathtext.fontset": FONTS[font]} if font else {}
-    return matplotlib.rc_context({**SETTINGS, **chosen})
+    chosen = {"font.family": font, "mathtext.fontset": FONTS[font]} if font else {}
+    settings: Any = {**SETTINGS, **chosen}
+    return matplotlib.rc_context(settings)
 
 
 def check_output(folder: Path) -> None:
