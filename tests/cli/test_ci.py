@@ -1,0 +1,94 @@
+"""The workflow in docs/ci.md on two commits of a mixer: slower, worse, or equal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.project.test_docs import ROOT, files_of
+
+# Timed models share a process, so that profiles take seconds.
+COMMAND = f"""#!{sys.executable}
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from lra_bench.cli.main import main
+from lra_bench.profiling import interleave
+from tests.support.in_process_workers import InProcess
+interleave.WorkerProcess = InProcess
+main()
+"""
+CELLS = (
+    "model=my_mixer task=csv task.path=reviews.csv protocol=smoke train.steps=100 train.lr=1e-2 hardware=cpu "
+    "hardware.threads=1 tracker=none measure.flops=false measure.energy=false measure.extrapolation_ratios=[1]"
+)
+LAST = "        return q.sigmoid()"
+COMMITS = {
+    "equal": ("# My mixer", "# Mixer"),
+    "slower": (LAST, f"        import time\n\n        time.sleep(0.02)\n{LAST}"),
+    "worse": (LAST, f"        return 1e4 + 0 * v\n{LAST}"),
+}
+
+
+def git(*arguments: str, folder: Path) -> None:
+    own = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def checkouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the base and one checkout per commit of a repository with the mixer of the README."""
+    root = tmp_path_factory.mktemp("checkouts")
+    for name, text in files_of(ROOT / "README.md").items():
+        file = root / "base" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    git("init", "--initial-branch", "main", folder=root / "base")
+    git("add", ".", folder=root / "base")
+    git("commit", "-m", "Add a mixer", folder=root / "base")
+    for name, (old, new) in COMMITS.items():
+        git("clone", str(root / "base"), str(root / name), folder=root)
+        for file in root.glob(f"{name}/ideas/**/my_mixer.*"):
+            file.write_text(file.read_text().replace(old, new))
+        git("commit", "--all", "-m", f"Make it {name}", folder=root / name)
+    exec(
+        files_of(ROOT / "docs" / "own-data.md")["make_reviews.py"].replace('"reviews.csv"', repr(f"{root}/reviews.csv"))
+    )
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("commit", "rounds", "fails"), [("equal", 2, False), ("slower", 1, True), ("worse", 0, True)])
+def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_path, commit, rounds, fails) -> None:
+    for name, source in (("base", "base"), ("head", commit)):
+        shutil.copytree(checkouts / source, tmp_path / name)
+    shutil.copy(checkouts / "reviews.csv", tmp_path)
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "lra-bench"
+    command.write_text(COMMAND)
+    command.chmod(0o755)
+    workflow: dict[str, Any] = yaml.safe_load(files_of(ROOT / "docs" / "ci.md")[".github/workflows/compare.yml"])
+    job = workflow["jobs"]["compare"]
+    own = {"CELLS": CELLS, "LENGTHS": "[64]", "ROUNDS": str(rounds), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    environment = {name: str(value) for name, value in {**os.environ, **job["env"], **own}.items()}
+    environment |= {
+        "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        "LRA_BENCH_CACHE": str(tmp_path / "cache"),
+    }
+    codes = {}
+    for step in job["steps"]:
+        if "run" in step and step["name"] != "Install":  # lra-bench is installed
+            shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+            done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            codes[step["name"]] = done.returncode
+            print(done.stdout, done.stderr)
+    assert codes == {"Train": 0, "Profile in turn": 0, "Compare": int(fails)}
+    summary = (tmp_path / "summary").read_text()
+    assert ("FAILS" in summary) is fails and f"{2 * fails} of 2 rows fail: score<-1" in summary
+    assert ("equal" in summary) is (commit != "worse")
