@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
-
 from .options import at_least
-from .synthetic.base import Common, SyntheticTask
+from .synthetic.base import Common, tagging
+from .synthetic.copied import CopyingTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .synthetic.floors import Rule
-    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
-class CopyTask(SyntheticTask):
+class CopyTask(CopyingTask):
     """The copying memory problem: reproduce symbols after a delay.
 
     An example with ``copied=3``, ``symbols=4``, ``length=12`` (A to D are symbols, · is the blank, | the separator)::
@@ -56,26 +53,15 @@ class CopyTask(SyntheticTask):
         if copied is not None:
             at_least(1, copied=copied)
         self.symbols, self.copied = symbols, copied
-        self.spec = TaskSpec(
-            name="copy",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 3,
-            classes=symbols,
-            train_length=length,
-            chance=1 / symbols,
-        )
+        self.spec = tagging("copy", length, symbols + 2, symbols)
         super().__init__(**common)
 
-    def settings(self) -> dict[str, Any]:
-        """Return ``symbols`` and ``copied``."""
-        return {"symbols": self.symbols, "copied": self.copied}
+    @property
+    def copied_ids(self) -> tuple[int, int]:
+        """The smallest token id of a symbol, and the number of these ids."""
+        from .synthetic.drawing import FIRST_COPIED
 
-    def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return a reason with the smallest possible length if ``length`` is below it, otherwise None."""
-        needed = 2 * (self.copied or 1) + 1
-        return None if length >= needed else f"an example needs at least {needed:,} tokens"
+        return FIRST_COPIED, self.symbols
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
         """Return tokens (R, N) and targets (R, N) of examples ``first`` to ``first + count`` of the stream ``key``."""
@@ -120,20 +106,6 @@ class CopyTask(SyntheticTask):
         length = block.tokens.shape[1]
         scored = int((block.targets != NOT_SCORED).sum())
         return {"distance": np.full(scored, length - self._copied(length))}
-
-    def decisive(self, block: Block) -> Decisive:
-        """Return the symbols before the separator."""
-        from .synthetic.drawing import FIRST_COPIED
-        from .synthetic.pairs import Decisive
-
-        return Decisive(block.tokens >= FIRST_COPIED, FIRST_COPIED, self.symbols)
-
-    def shortcuts(self, length: int) -> Mapping[str, Rule]:
-        """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
-        from .synthetic.drawing import FIRST_COPIED
-        from .synthetic.floors import commonest_symbol
-
-        return {"commonest_symbol": lambda block: commonest_symbol(block, FIRST_COPIED, self.symbols)}
 
     def _copied(self, length: int) -> int:
         return self.copied or (length - 1) // 2

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
-
 from .options import at_least
-from .synthetic.base import Common, SyntheticTask
+from .synthetic.base import Common, SyntheticTask, tagging
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,16 +47,7 @@ class NeedleTask(SyntheticTask):
         at_least(1, needles=needles)
         at_least(2, symbols=symbols)
         self.needles, self.symbols = needles, symbols
-        self.spec = TaskSpec(
-            name="needle",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=1 + needles + symbols,
-            classes=symbols,
-            train_length=length,
-            chance=1 / symbols,
-        )
+        self.spec = tagging("needle", length, needles + symbols, symbols)
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:

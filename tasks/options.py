@@ -40,6 +40,22 @@ def checked_rows(rows: Mapping[str, int] | None, smallest: int = 1) -> dict[str,
     return counts
 
 
+def rows_by_length(rows: int | Mapping[str, int]) -> int | dict[int, int]:
+    """Return the option ``extrapolation_rows``: a number, or numbers by ascending length.
+
+    Raises ``UserError`` if a length is not a whole number, or a number is below 1.
+    """
+    if not isinstance(rows, Mapping):
+        at_least(1, extrapolation_rows=rows)
+        return rows
+    if wrong := [length for length in rows if not str(length).isdecimal()]:
+        raise UserError(f"task.extrapolation_rows: {wrong[0]} is not a length in tokens; use {{8192: 200, 32768: 32}}")
+    if not rows:
+        raise UserError("task.extrapolation_rows: names no length; use {8192: 200, 32768: 32} or one number")
+    at_least(1, **{f"extrapolation_rows.{length}": count for length, count in rows.items()})
+    return dict(sorted((int(length), count) for length, count in rows.items()))
+
+
 def pixel_input(input: str) -> Pixels:
     """Return the input of the model for the option ``input``: 256 ``tokens``, or one ``linear`` channel.
 

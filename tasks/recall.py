@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.contracts import UserError
 
 from .options import at_least
-from .synthetic.base import Common, SyntheticTask
+from .synthetic.base import Common, SyntheticTask, tagging
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,16 +84,8 @@ class RecallTask(SyntheticTask):
             raise UserError(f"task.pairs={most}: needs {most} keys; set task.symbols to {2 * most} or more")
         if not power > 0:
             raise UserError(f"task.power={power}: must be above 0")
-        self.spec = TaskSpec(
-            name="recall_ladder" if self.ladder else "recall",
-            version="1" if self.ladder else "2",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 2,
-            classes=self.half,
-            train_length=length,
-            chance=1 / self.half,
-        )
+        name, version = ("recall_ladder", "1") if self.ladder else ("recall", "2")
+        self.spec = tagging(name, length, symbols + 1, self.half, version=version)
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:

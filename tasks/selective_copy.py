@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
-
 from .options import at_least
-from .synthetic.base import Common, SyntheticTask
+from .synthetic.base import Common, tagging
+from .synthetic.copied import CopyingTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .synthetic.floors import Rule
-    from .synthetic.pairs import Decisive
     from .synthetic.rows import Block
 
 
-class SelectiveCopyTask(SyntheticTask):
+class SelectiveCopyTask(CopyingTask):
     """Selective copying: find the symbols among blanks and reproduce them in order.
 
     An example with ``copied=3``, ``symbols=4``, ``length=12`` (A to D are symbols, · is the blank, | the separator)::
@@ -48,30 +44,21 @@ class SelectiveCopyTask(SyntheticTask):
         "after Gu and Dao 2023, Mamba: Linear-Time Sequence Modeling with Selective State Spaces, arXiv 2312.00752"
     )
 
+    copied: int
+
     def __init__(self, *, length: int = 128, symbols: int = 16, copied: int = 8, **common: Unpack[Common]) -> None:
         at_least(2, symbols=symbols)
         at_least(1, copied=copied)
         self.symbols, self.copied = symbols, copied
-        self.spec = TaskSpec(
-            name="selective_copy",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 3,
-            classes=symbols,
-            train_length=length,
-            chance=1 / symbols,
-        )
+        self.spec = tagging("selective_copy", length, symbols + 2, symbols)
         super().__init__(**common)
 
-    def settings(self) -> dict[str, Any]:
-        """Return ``symbols`` and ``copied``."""
-        return {"symbols": self.symbols, "copied": self.copied}
+    @property
+    def copied_ids(self) -> tuple[int, int]:
+        """The smallest token id of a symbol, and the number of these ids."""
+        from .synthetic.drawing import FIRST_COPIED
 
-    def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return a reason with the smallest possible length if ``length`` is below it, otherwise None."""
-        needed = 2 * self.copied + 1
-        return None if length >= needed else f"an example needs at least {needed:,} tokens"
+        return FIRST_COPIED, self.symbols
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
         """Return tokens (R, N) and targets (R, N) of examples ``first`` to ``first + count`` of the stream ``key``."""
@@ -98,23 +85,9 @@ class SelectiveCopyTask(SyntheticTask):
 
         tokens, separator = block.tokens, block.tokens.shape[1] - self.copied - 1
         front = tokens[:, :separator]
-        shown = (front >= FIRST_COPIED) & (front < FIRST_COPIED + self.symbols)
+        shown = self.shown(front)
         valid = (shown.sum(axis=1) == self.copied) & (shown | (front == BLANK)).all(axis=1)
         valid &= (tokens[:, separator] == SEPARATOR) & (tokens[:, separator + 1 :] == BLANK).all(axis=1)
         targets = np.full(tokens.shape, NOT_SCORED)
         targets[valid, separator + 1 :] = front[valid][shown[valid]].reshape(-1, self.copied) - FIRST_COPIED
         return Block(tokens, targets), valid
-
-    def decisive(self, block: Block) -> Decisive:
-        """Return the symbols before the separator."""
-        from .synthetic.drawing import FIRST_COPIED
-        from .synthetic.pairs import Decisive
-
-        return Decisive(block.tokens >= FIRST_COPIED, FIRST_COPIED, self.symbols)
-
-    def shortcuts(self, length: int) -> Mapping[str, Rule]:
-        """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
-        from .synthetic.drawing import FIRST_COPIED
-        from .synthetic.floors import commonest_symbol
-
-        return {"commonest_symbol": lambda block: commonest_symbol(block, FIRST_COPIED, self.symbols)}

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
-
 from .options import at_least
-from .synthetic.base import Common, SyntheticTask
+from .synthetic.base import Common, SyntheticTask, tagging
 from .synthetic.groups import multiplication_table, order
 
 if TYPE_CHECKING:
@@ -73,16 +71,7 @@ class WordProblemTask(SyntheticTask):
         self.scored_from = length if scored_from is None else scored_from
         at_least(0, scored_from=self.scored_from)
         named = {"z2": "parity"}.get(group, group.replace("*", "_")) if isinstance(group, str) else f"group_{size}"
-        self.spec = TaskSpec(
-            name=named,
-            version="1",
-            kind="tagging",
-            direction="causal",
-            vocabulary_size=1 + size,
-            classes=size,
-            train_length=length,
-            chance=1 / size,
-        )
+        self.spec = tagging(named, length, size, size, direction="causal")
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:

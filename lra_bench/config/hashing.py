@@ -84,7 +84,8 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
 
 def digest(covered: Mapping[str, Any], fingerprint: str) -> str:
     """Return the hash of a cell from what it covers, see ``covered``, and the fingerprint of the task's data."""
-    text = json.dumps([HASH_VERSION, TRAINING_REVISION, covered, fingerprint], sort_keys=True, separators=(",", ":"))
+    parts = json.loads(json.dumps([HASH_VERSION, TRAINING_REVISION, covered, fingerprint]))  # keys as in records
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

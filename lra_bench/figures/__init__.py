@@ -25,7 +25,7 @@ FIGURES: dict[str, str | Figure] = {
     path.partition(":")[2]: f"{__name__}.{path}"
     for path in (
         "heat_maps:heat_map", "ranks:ranks", "heat_maps:abilities", "losses:learning_curves", "costs:score_vs_cost",
-        "costs:score_vs_speed", "costs:score_vs_growth", "losses:rate_search", "lengths:middle_phase",
+        "costs:score_vs_speed", "costs:score_vs_growth", "losses:rate_search", "lengths:middle_phase", "gains:gain",
     )
 }  # fmt: skip
 """Figures of no measurement by name: objects, or their modules and names."""

@@ -9,7 +9,7 @@ from lra_bench.contracts import TaskScore, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
 from ..options import at_least
-from ..synthetic.base import Common, SyntheticTask
+from ..synthetic.base import Common, SelfScoredTask
 from .rooms import ACTIONS, FIRST_OBSERVATION, PER_STEP, check_rooms, observation_count
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from lra_bench.contracts import DataCache, FloorRows
+    from lra_bench.contracts import DataCache
 
     from ..synthetic.floors import Rule
     from ..synthetic.rows import Block
@@ -28,7 +28,7 @@ BEST = 0.05
 """Share of the trajectories with the highest returns from which the floor ``best_5_percent`` is computed."""
 
 
-class KeyToDoorTask(SyntheticTask):
+class KeyToDoorTask(SelfScoredTask):
     """Sequences of decisions: take a key, cross a room, open a door (``environment.KeyToDoor``).
 
     An example is an episode of a policy as the tokens return-to-go, observation and action of each step; two steps::
@@ -225,20 +225,6 @@ class KeyToDoorTask(SyntheticTask):
         if split == "test":
             return noted(self._prepared(), name, key, lambda: self._success_floors(length))
         return noted(self._prepared(), name, key, lambda: self._action_floors(split, length))
-
-    def floor_rows(
-        self, split: str, length: int | None = None, variant: str | None = None
-    ) -> Mapping[str, NDArray[Any]]:
-        """Return nothing: the floors are not scores of the examples."""
-        return {}
-
-    def floor_targets(self, split: str) -> FloorRows:
-        """Return nothing, as ``floor_rows``."""
-        return {}
-
-    def slices(self, split: str) -> Mapping[str, Any]:
-        """Return nothing: the score is not that of the examples."""
-        return {}
 
     def score(
         self,

@@ -10,19 +10,17 @@ from lra_bench.contracts import TaskScore, TaskSpec
 from lra_bench.data.digest import settings_digest
 
 from ..options import at_least
-from ..synthetic.base import Common, SyntheticTask
+from ..synthetic.base import Common, SelfScoredTask
 from .tokens import BLANK, FIRST, SEPARATOR
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from lra_bench.contracts import FloorRows
-
     from ..synthetic.rows import Block
 
 
-class GenerationTask(SyntheticTask):
+class GenerationTask(SelfScoredTask):
     """Base class of tasks with a source sequence, a separator and an answer sequence in each example.
 
     An example with a source of three symbols and an answer of three, in eleven tokens (· is the blank, ! the end)::
@@ -153,18 +151,6 @@ class GenerationTask(SyntheticTask):
             return super().floors(split, length)
         rows = self._floor_columns(split, length)
         return {name: float((correct == rows[SCORED]).mean()) for name, correct in rows.items() if name != SCORED}
-
-    def floor_rows(self, split: str, length: int | None = None, variant: str | None = None) -> FloorRows:
-        """Return nothing: the score is not that of the targets."""
-        return {}
-
-    def floor_targets(self, split: str) -> FloorRows:
-        """Return nothing, as ``floor_rows``."""
-        return {}
-
-    def slices(self, split: str) -> Mapping[str, Any]:
-        """Return nothing: ``score`` computes the parts of the score."""
-        return {}
 
     def score(
         self,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
-
 from ..options import at_least
-from ..synthetic.base import Common, SyntheticTask
+from ..synthetic.base import Common, SyntheticTask, tagging
 from .next_token import CITATION
 
 if TYPE_CHECKING:
@@ -44,17 +42,7 @@ class MadCompression(SyntheticTask):
     def __init__(self, *, length: int = 32, symbols: int = 16, **common: Unpack[Common]) -> None:
         at_least(3, symbols=symbols)
         self.symbols = symbols
-        self.spec = TaskSpec(
-            name="mad_compression",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 1,
-            classes=symbols,
-            train_length=length,
-            chance=1 / symbols,
-            decodes_state=True,
-        )
+        self.spec = tagging("mad_compression", length, symbols, symbols, decodes_state=True)
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
-
 from ..options import at_least
-from ..synthetic.base import Common, SyntheticTask
+from ..synthetic.base import Common, tagging
+from ..synthetic.copied import CopyingTask
 from .next_token import CITATION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..synthetic.floors import Rule
-    from ..synthetic.pairs import Decisive
     from ..synthetic.rows import Block
 
 
-class MadCopy(SyntheticTask):
+class MadCopy(CopyingTask):
     """Selective copying of MAD: find the symbols among blanks and reproduce them in order.
 
     An example with ``copied=3``, ``symbols=6``, ``length=12`` (A to D are symbols, · is the blank, | the marker)::
@@ -42,31 +39,19 @@ class MadCopy(SyntheticTask):
     """
 
     citation = CITATION
+    copied: int
 
     def __init__(self, *, length: int = 256, symbols: int = 16, copied: int = 16, **common: Unpack[Common]) -> None:
         at_least(4, symbols=symbols)
         at_least(1, copied=copied)
         self.symbols, self.copied = symbols, copied
-        self.spec = TaskSpec(
-            name="mad_copy",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 1,
-            classes=symbols,
-            train_length=length,
-            chance=1 / (symbols - 2),
-        )
+        self.spec = tagging("mad_copy", length, symbols, symbols, chance=1 / (symbols - 2))
         super().__init__(**common)
 
-    def settings(self) -> dict[str, Any]:
-        """Return ``symbols`` and ``copied``."""
-        return {"symbols": self.symbols, "copied": self.copied}
-
-    def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return a reason with the smallest possible length if ``length`` is below it, otherwise None."""
-        needed = 2 * self.copied + 1
-        return None if length >= needed else f"an example needs at least {needed:,} tokens"
+    @property
+    def copied_ids(self) -> tuple[int, int]:
+        """The smallest token id of a symbol that is copied, and the number of these ids."""
+        return 1, self.symbols - 2
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
         """Return tokens (R, N) and targets (R, N) of examples ``first`` to ``first + count`` of the stream ``key``."""
@@ -91,7 +76,7 @@ class MadCopy(SyntheticTask):
 
         from ..synthetic.rows import Block
 
-        shown, blank = self._shown(block), self.symbols - 1
+        shown, blank = self.shown(block.tokens), self.symbols - 1
         marker = block.tokens.shape[1] - self.copied - 1
         valid = (shown.sum(axis=1) == self.copied) & shown[:, marker - 1]
         valid &= (block.tokens[:, marker] == blank + 1) & (block.tokens[:, marker + 1 :] == blank).all(axis=1)
@@ -106,22 +91,5 @@ class MadCopy(SyntheticTask):
         import numpy as np
 
         length = block.tokens.shape[1]
-        places = np.nonzero(self._shown(block))[1].reshape(-1, self.copied)
+        places = np.nonzero(self.shown(block.tokens))[1].reshape(-1, self.copied)
         return {"distance": (np.arange(length - self.copied, length) - places).reshape(-1)}
-
-    def decisive(self, block: Block) -> Decisive:
-        """Return the symbols before the marker."""
-        from ..synthetic.pairs import Decisive
-
-        return Decisive(self._shown(block), 1, self.symbols - 2)
-
-    def shortcuts(self, length: int) -> Mapping[str, Rule]:
-        """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every place."""
-        from ..synthetic.floors import commonest_symbol
-
-        return {"commonest_symbol": lambda block: commonest_symbol(block, 1, self.symbols - 2)}
-
-    def _shown(self, block: Block) -> NDArray[Any]:
-        """Return which tokens are symbols to copy, (R, N)."""
-        shown: NDArray[Any] = (block.tokens >= 1) & (block.tokens <= self.symbols - 2)
-        return shown

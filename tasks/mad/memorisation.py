@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
-from lra_bench.contracts import TaskSpec
 from lra_bench.data.digest import settings_digest
 
 from ..options import at_least
-from ..synthetic.base import GENERATOR_VERSION, Common, SyntheticTask
+from ..synthetic.base import GENERATOR_VERSION, Common, SyntheticTask, tagging
 from .next_token import CITATION
 
 if TYPE_CHECKING:
@@ -45,16 +44,7 @@ class MadMemorisation(SyntheticTask):
     def __init__(self, *, length: int = 32, symbols: int = 256, **common: Unpack[Common]) -> None:
         at_least(5, symbols=symbols)
         self.symbols, self.keys = symbols, (symbols - 1) // 2
-        self.spec = TaskSpec(
-            name="mad_memorisation",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 1,
-            classes=symbols,
-            train_length=length,
-            chance=1 / self.keys,
-        )
+        self.spec = tagging("mad_memorisation", length, symbols, symbols, chance=1 / self.keys)
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.contracts import UserError
 
 from ..options import at_least
-from ..synthetic.base import SyntheticTask
+from ..synthetic.base import SyntheticTask, tagging
 
 if TYPE_CHECKING:
     from ..synthetic.floors import Rule
@@ -47,16 +47,7 @@ class NextTokenRecall(SyntheticTask):
             raise UserError(f"task.symbols={symbols}: is too small; set it to {2 * fewest_keys + others} or more")
         self.keys = (symbols - others) // 2
         self.values = symbols - others - self.keys
-        self.spec = TaskSpec(
-            name=name,
-            version="1",
-            kind="tagging",
-            direction="causal",
-            vocabulary_size=symbols + 1,
-            classes=symbols,
-            train_length=length,
-            chance=1 / self.values,
-        )
+        self.spec = tagging(name, length, symbols, symbols, direction="causal", chance=1 / self.values)
 
     def in_split(self, block: Block, split: str) -> Block:
         """Return examples with the targets of a split: in train every next token."""

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
-from lra_bench.contracts import DataCache, Provenance, Task, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from ..options import at_least, checked_rows
+from ..options import at_least, checked_rows, rows_by_length
 
 if TYPE_CHECKING:
     import datasets
@@ -35,8 +35,23 @@ class Common(TypedDict, total=False):
     """Options that all synthetic tasks have."""
 
     rows: Mapping[str, int] | None
-    extrapolation_rows: int
+    extrapolation_rows: int | Mapping[str, int]
     seed: int
+
+
+def tagging(name: str, length: int, ids: int, classes: int, **further: Any) -> TaskSpec:
+    """Return the properties of a task whose targets are at single tokens.
+
+    Args:
+        name: Name of the task.
+        length: Number of tokens of a training example.
+        ids: Number of token ids, which begin with 1.
+        classes: Number of classes.
+        further: Other fields of ``TaskSpec``; by default the version is 1, the direction either, and all classes are
+            equally likely.
+    """
+    given: dict[str, Any] = {"version": "1", "direction": "either", "chance": 1 / classes} | further
+    return TaskSpec(name=name, kind="tagging", vocabulary_size=1 + ids, classes=classes, train_length=length, **given)
 
 
 class SyntheticTask(Task):
@@ -49,7 +64,9 @@ class SyntheticTask(Task):
 
     Args:
         rows: Number of examples by split; splits that are not named have the numbers in ``ROWS``.
-        extrapolation_rows: Number of examples of each split at other lengths.
+        extrapolation_rows: Number of examples of each split at other lengths, or these numbers by length, such as
+            ``{8192: 200, 32768: 32}``: a length between two has the number of the longer one, a length beyond the last
+            one that of the last.
         seed: Seed of the data.
 
     Raises:
@@ -59,10 +76,15 @@ class SyntheticTask(Task):
     variants = ("redrawn",)
     citation: ClassVar[str]
 
-    def __init__(self, *, rows: Mapping[str, int] | None = None, extrapolation_rows: int = 2000, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        rows: Mapping[str, int] | None = None,
+        extrapolation_rows: int | Mapping[str, int] = 2000,
+        seed: int = 0,
+    ) -> None:
         self.rows = {**ROWS, **checked_rows(rows)}
-        self.extrapolation_rows, self.seed = extrapolation_rows, seed
-        at_least(1, extrapolation_rows=extrapolation_rows)
+        self.extrapolation_rows, self.seed = rows_by_length(extrapolation_rows), seed
         at_least(0, seed=seed)
         if reason := self.supports_length(self.spec.train_length):
             raise UserError(f"task.length={self.spec.train_length}: {reason}")
@@ -282,7 +304,7 @@ class SyntheticTask(Task):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
         rows = dict(self.rows)
         if length != self.spec.train_length:
-            rows = dict.fromkeys(rows, self.extrapolation_rows)
+            rows = dict.fromkeys(rows, self._rows_at(length))
         start = sum(rows[earlier] for earlier in STREAM_ORDER[: STREAM_ORDER.index(name)])
         stop = start + rows[name]
         stream = settings_digest(GENERATOR_VERSION, self.spec.name, self.settings(), length, self.seed)
@@ -299,7 +321,30 @@ class SyntheticTask(Task):
             label, settings_digest(stream, start, stop), make, rows[name], f"generating {self.spec.name} {name}"
         )
 
+    def _rows_at(self, length: int) -> int:
+        """Return the number of examples of each split at another length than that of the training."""
+        if isinstance(self.extrapolation_rows, int):
+            return self.extrapolation_rows
+        lengths = list(self.extrapolation_rows)
+        return self.extrapolation_rows[next((each for each in lengths if each >= length), lengths[-1])]
+
     def _prepared(self) -> DataCache:
         if self._cache is None:
             raise RuntimeError(f"{self.spec.name}: prepare(cache) must run first")
         return self._cache
+
+
+class SelfScoredTask(SyntheticTask):
+    """Base class of tasks that compute their score themselves (``score``), so that targets have no floors or slices."""
+
+    def floor_rows(self, split: str, length: int | None = None, variant: str | None = None) -> FloorRows:
+        """Return nothing: the score is not that of the targets."""
+        return {}
+
+    def floor_targets(self, split: str) -> FloorRows:
+        """Return nothing, as ``floor_rows``."""
+        return {}
+
+    def slices(self, split: str) -> Mapping[str, Slicing]:
+        """Return nothing: ``score`` computes the parts of the score."""
+        return {}

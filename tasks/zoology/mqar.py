@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.contracts import UserError
 
 from ..options import at_least
-from ..synthetic.base import Common, SyntheticTask
+from ..synthetic.base import Common, SyntheticTask, tagging
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,16 +98,8 @@ class MultiQueryRecall(SyntheticTask):
         at_least(2 * self.kinds, symbols=symbols)
         self._check(updates)
         self.first_value = (self.kinds - 1) * (symbols // self.kinds)
-        self.spec = TaskSpec(
-            name="mqar" if variant is None else f"mqar_{variant}",
-            version="1",
-            kind="tagging",
-            direction="either",
-            vocabulary_size=symbols + 1,
-            classes=symbols,
-            train_length=length,
-            chance=1 / (symbols - self.first_value),
-        )
+        name, chance = "mqar" if variant is None else f"mqar_{variant}", 1 / (symbols - self.first_value)
+        self.spec = tagging(name, length, symbols, symbols, chance=chance)
         super().__init__(**common)
 
     def _check(self, updates: int) -> None:

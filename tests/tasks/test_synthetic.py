@@ -222,6 +222,15 @@ def test_split_at_another_length_equals_a_task_of_that_length(task, cache):
     assert content_sha256(longer.split("test")) == content_sha256(task.split("test", length))
 
 
+def test_number_of_rows_can_depend_on_the_length(cache):
+    task = prepared(cache, "needle", extrapolation_rows={"24": 150, 32: 5, "20": 60})
+    found = {length: task.split("test", length).num_rows for length in (16, 20, 22, 24, 26, 32, 40)}
+    assert found == {16: 60, 20: 60, 22: 150, 24: 150, 26: 5, 32: 5, 40: 5}
+    options = {"length": 30, "symbols": 7, "rows": ROWS}
+    same = NeedleTask(**options, extrapolation_rows={20: 60, 24: 150, 32: 5})
+    assert task.fingerprint() == same.fingerprint() != prepared(cache, "needle", extrapolation_rows=60).fingerprint()
+
+
 def test_split_at_the_training_length_is_the_split_itself(task):
     assert task.split("test", task.spec.train_length) is task.split("test")
     assert task.floors("test", task.spec.train_length) == task.floors("test")
@@ -664,6 +673,9 @@ def test_impossible_lengths_are_refused(cache):
         (CopyTask, {"rows": {"dev": 5}}, r"task\.rows: there is no split dev"),
         (CopyTask, {"rows": {"train": 0}}, r"task\.rows\.train=0: must be at least 1"),
         (CopyTask, {"extrapolation_rows": 0}, r"task\.extrapolation_rows=0: must be at least 1"),
+        (CopyTask, {"extrapolation_rows": {"64": 0}}, r"task\.extrapolation_rows\.64=0: must be at least 1"),
+        (CopyTask, {"extrapolation_rows": {"long": 9}}, r"task\.extrapolation_rows: long is not a length in tokens"),
+        (CopyTask, {"extrapolation_rows": {}}, r"task\.extrapolation_rows: names no length"),
         (CopyTask, {"seed": -1}, r"task\.seed=-1: must be at least 0"),
         (RecallTask, {"symbols": 31}, r"task\.symbols=31: half of them are keys"),
         (RecallTask, {"pairs": 17}, r"task\.pairs=17: needs 17 keys; set task\.symbols to 34"),
