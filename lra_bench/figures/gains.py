@@ -80,7 +80,8 @@ class _Gain(Figure):
                 for keys in chunks(list(zip(group["model"], group["label"], strict=True)), ROWS_PER_PANEL):
                     painter = partial(_draw, group, keys, room, look_of)
                     panels.append(Panel(panel_title(group, rows), painter, row_edges(keys, room)[-1]))
-            yield Sheet(parts, pages(panels, width, columns, [_legend(rows)], parts), rows)
+            drawn, explained = pages(panels, width, columns, parts, [], _legend(rows))
+            yield Sheet(parts, drawn, rows, explained)
 
 
 def _gains_of(records: Sequence[Record]) -> Iterator[tuple[Entry, Entry, Comparison]]:

@@ -66,7 +66,8 @@ def test_each_objective_has_a_sheet_and_rows_are_in_the_order_of_their_gains() -
     (zero,) = [line for line in ax.lines if line.get_gid() == "zero"]
     assert list(zero.get_xdata()) == [0.0, 0.0] or set(zero.get_xdata()) == {0.0}
     assert sum(line.get_gid() == "seed" for line in ax.lines) == 2
-    assert any("95 % confidence interval over seeds" in text for text in legend(page))
+    explained = [*legend(page), *found["masked"].notes]
+    assert any("95 % confidence interval over seeds" in text for text in explained)
 
 
 def test_files_are_drawn_in_both_widths(tmp_path: Path) -> None:
