@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from lra_bench.config import compose as configuration
-from lra_bench.config.layers import Loader
+from lra_bench.config.compose import Loader
 from lra_bench.config.serialization import as_dict
 from lra_bench.grid.expand import grid_parts
 from lra_bench.records.schema import Record

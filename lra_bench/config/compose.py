@@ -1,21 +1,28 @@
-"""Compose the configuration of one cell from overrides, and determine which options the user changed."""
+"""Compose the configuration of one cell: parse the overrides, merge them with the values of files, convert types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .groups import PACKAGE
+from lra_bench.contracts import UserError
+
+from . import loading, yaml_files
+from .groups import PACKAGE, is_group_choice, roots
 from .hybrid import hybrid_mixer
-from .layers import Loader
-from .loading import EMPTY, register_folders
+from .position import automatic_position
 from .pretraining import NONE
-from .schema import CellConfig, added_keys, own_options
-from .serialization import from_dict
-from .validation import check_model_file, check_override
+from .protocols import Layer, Protocol, combined, leaves, merged
+from .schema import CellConfig, added_keys, extended_backbone, measure_options, own_options
+from .serialization import WrongValue, converted, from_dict
+from .validation import check_model_file, check_name, check_override, is_section
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
 
 PROTOCOL_SECTIONS = ("task", "backbone", "train", "search", "pretrain")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
@@ -62,6 +69,25 @@ class Composed:
     missing: str = ""
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """The configuration of a cell as dictionaries.
+
+    Attributes:
+        config: The configuration.
+        files: The configuration without the values of the user: that of the chosen files.
+        choices: Name of the chosen option file of each group.
+        layers: The defaults, the values of each file and those of the user, in the order in which they are merged.
+        missing: Why the protocol has no values for this task and model, empty if it has.
+    """
+
+    config: dict[str, Any]
+    files: dict[str, Any]
+    choices: dict[str, str]
+    layers: list[Layer]
+    missing: str
+
+
 @contextmanager
 def hydra_context() -> Iterator[None]:
     """Initialise Hydra; configurations are composed inside this context.
@@ -71,8 +97,8 @@ def hydra_context() -> Iterator[None]:
     from hydra import initialize_config_module
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name=EMPTY, node={})
-    register_folders()
+    ConfigStore.instance().store(name=loading.EMPTY, node={})
+    loading.register_folders()
     with initialize_config_module(PACKAGE, version_base="1.3"):
         yield
 
@@ -93,7 +119,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     Raises:
         UserError: If an option, an option file or a value is wrong.
     """
-    loaded = (load or Loader(config_dir))([check_override(override, config_dir) for override in overrides])
+    loaded = (load or Loader(config_dir))(overrides)
     config, changed = loaded.config, _changed(loaded.files, loaded.config)
     hybrid = {**config["backbone"]["hybrid"], "mixer": hybrid_mixer(config, config_dir)}
     cell_config = from_dict({**config, "backbone": {**config["backbone"], "hybrid": hybrid}})
@@ -127,3 +153,144 @@ def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "
         elif old != new:
             found[name] = new
     return found
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """Return the content of ``conf/config.yaml``."""
+    return dict(yaml_files.read(roots(None)[0] / "config.yaml", "lra-bench")[0])
+
+
+class Loader:
+    """Compose the configurations of many cells, inside ``hydra_context``; each option file is read once."""
+
+    def __init__(self, config_dir: Path | None) -> None:
+        self.config_dir = config_dir
+        self._option = cache(lambda group, name: loading.option_file(group, name, config_dir))
+        self._protocol = cache(lambda name: Protocol(name, config_dir))
+        self._parse = cache(loading.parse)
+        self._files: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def __call__(self, overrides: Sequence[str]) -> Loaded:
+        """Compose the cell of overrides. Raises ``UserError`` if a file or a value is wrong."""
+        checked = [check_override(override, self.config_dir) for override in overrides]
+        groups = [text.lstrip("+").partition("=") for text in checked if is_group_choice(text)]
+        choices = {**defaults()["choices"], **{group: name for group, _, name in groups}}
+        values = [self._parse(text) for text in checked if not is_group_choice(text)]
+        for each in values:
+            _check_section(each)
+        if choices["position"] == "auto":
+            preliminary = _resolved(_with_values(combined(self._layers(choices, values)), values), ())
+            choices["position"] = automatic_position(preliminary, choices, self._option, self.config_dir)
+        layers = self._layers(choices, values)
+        own: Mapping[str, Any] = layers[0].values["backbone"]
+        for each in values:
+            if each.key_or_group.startswith("backbone."):
+                check_name(each.key_or_group, str(each.input_line).partition("=")[2], own)
+        key = (*choices.values(), str(own))
+        if key not in self._files:
+            self._files[key] = _converted(combined(layers), layers, ())
+        config = _converted(_with_values(combined(layers), values), layers, values) if values else self._files[key]
+        missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
+        users = [Layer("override", nested(each.key_or_group, each.value())) for each in values]
+        return Loaded(config, self._files[key], choices, [*layers, *users], missing)
+
+    def layers(self, choices: Mapping[str, str]) -> list[Layer]:
+        """Return the values of all files for the choice of each group, in the order in which they are merged."""
+        protocol = self._protocol(choices["protocol"])
+        task, model = choices["task"], choices["model"]
+        layers = [Layer("config.yaml", {key: value for key, value in defaults().items() if key != "choices"})]
+        for group, name in choices.items():
+            if group != "protocol":
+                layers.append(Layer(f"{group}/{name}.yaml", self._option(group, name)))
+                continue
+            layers.append(Layer(f"protocol/{name}.yaml", {"protocol": {"name": name, **protocol.header}}))
+            layers += [*protocol.common(), *protocol.entry("tasks", task)]
+        layers += protocol.entry("models", model)
+        if not (cell := protocol.entry("cells", f"{task}/{model}")):
+            return layers
+        searched = "searched" in protocol.header and any("train.lr" in dict(leaves(layer.values)) for layer in cell)
+        return [*layers, *cell, *([Layer(cell[-1].origin, {"protocol": {"searched": True}})] if searched else [])]
+
+    def _layers(self, choices: Mapping[str, str], values: Sequence[Override]) -> list[Layer]:
+        """Return the defaults of the schema, with the options of the chosen backbone, followed by ``layers``."""
+        layers = self.layers(choices)
+        backbones = [each.values.get("backbone") for each in layers]
+        named = [each["_target_"] for each in backbones if isinstance(each, Mapping) and "_target_" in each]
+        named += [each.value() for each in values if each.key_or_group == "backbone._target_"]
+        backbone = extended_backbone(named[-1] and str(named[-1]))
+        return [Layer("default", _schema_defaults(backbone, measure_options())), *layers]
+
+
+@cache
+def _schema_defaults(backbone: Any, measure: Any) -> dict[str, Any]:
+    """Return the default of each option; do not change it."""
+    return asdict(CellConfig(backbone=backbone(), measure=measure()))
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """Return ``{"a": {"b": value}}`` for the key ``a.b``."""
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return dict(value)
+
+
+def _check_section(override: Override) -> None:
+    """Raise ``UserError`` if an override sets a section to a single value."""
+    key = override.key_or_group
+    if is_section(key) and not isinstance(override.value(), Mapping):
+        raise UserError(f"{_written(override)}: is a group of options; write {key}.OPTION=…")
+
+
+def _written(override: Override) -> str:
+    return str(override.input_line).lstrip("+")
+
+
+def _with_values(config: Mapping[str, Any], values: Sequence[Override]) -> dict[str, Any]:
+    """Return a configuration with the values of overrides; only the prefix ``+`` requires that there is none."""
+    found = dict(config)
+    for override in values:
+        key, value = override.key_or_group, override.value()
+        if override.is_add() and _has_value(found, key):
+            raise UserError(f"{override.input_line}: the option has a value; write it without +")
+        found = merged(found, nested(key, value))
+    return found
+
+
+def _resolved(config: dict[str, Any], values: Sequence[Override]) -> dict[str, Any]:
+    """Return a configuration with interpolations replaced. Raises ``UserError`` if one of them is wrong."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    if "${" not in str(config):
+        return config
+    try:
+        return OmegaConf.to_container(OmegaConf.create(config), resolve=True)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise loading.mistake([str(each.input_line) for each in values], error) from error
+
+
+def _converted(config: dict[str, Any], layers: Sequence[Layer], values: Sequence[Override]) -> dict[str, Any]:
+    """Return a configuration whose values have the types of the schema.
+
+    Raises ``UserError`` with the override, or the origin of the value, if one has another type.
+    """
+    try:
+        return dict(converted(CellConfig, _resolved(config, values), ""))
+    except WrongValue as error:
+        for each in reversed(values):
+            if error.option == each.key_or_group:
+                raise UserError(f"{_written(each)}: {error.fault}") from error
+            if error.option.startswith(f"{each.key_or_group}."):
+                raise
+        origins = [each.origin for each in layers if _has_value(each.values, error.option)]
+        raise UserError(f"{': '.join([*origins[-1:], str(error)])}") from error
+
+
+def _has_value(config: Any, option: str) -> bool:
+    """Return whether nested values contain an option with a value, or a value in place of its section."""
+    for name in option.split("."):
+        if not isinstance(config, Mapping):
+            break
+        config = config.get(name)
+    return config is not None

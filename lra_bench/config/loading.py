@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from .groups import FOLDER, extension_sources, option_paths
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
-    from omegaconf import DictConfig
 
 
 EMPTY = "empty"
@@ -75,38 +73,6 @@ def parse(text: str) -> Override:
     if override.is_sweep_override():
         raise UserError(f"{text.lstrip('+')}: has several values, but one cell is composed here; write one")
     return override
-
-
-def set_value(config: DictConfig, override: Override) -> None:
-    """Set the value of an override in a configuration; only the prefix ``++`` adds a new key."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    key, adds = override.key_or_group, override.is_force_add()
-    if override.is_add() and OmegaConf.select(config, key) is not None:
-        raise UserError(f"{override.input_line}: the option has a value; write it without +")
-    is_space = key == "search.space"  # a mapping whose keys are not declared, which replaces the one in a file
-    adds |= override.is_add() or is_space
-    try:
-        OmegaConf.update(config, key, override.value(), merge=not is_space, force_add=adds)
-    except (OverflowError, OmegaConfBaseException) as error:
-        raise mistake([str(override.input_line)], error) from error
-
-
-def plain(unresolved: DictConfig, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a configuration as dictionaries and lists, with interpolations resolved.
-
-    Raises ``UserError`` if one cannot be resolved, with that of ``overrides`` that contains it.
-    """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        config = OmegaConf.to_container(unresolved, resolve=True)
-    except OmegaConfBaseException as error:
-        raise mistake(overrides, error) from error
-    assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}
 
 
 def register_folders() -> None:
@@ -167,36 +133,9 @@ def quoted(path: str) -> str:
 
 
 def mistake(overrides: Sequence[str], error: Exception) -> UserError:
-    """Return the error message for an error of Hydra or OmegaConf, about the override that it names."""
+    """Return the error message for an error of Hydra or OmegaConf, about the override with the longest name in it."""
     cause = error.__cause__ or error
-    fault = _first_line(cause)
-    override = _find_override(overrides, str(error) + str(cause))
-    key, _, value = override.partition("=")
-    if fault.endswith("is not a ListConfig, list or tuple"):
-        fault = f"must be a list; write {key}=[{value}]"
-    elif fault == "Cannot merge DictConfig with ListConfig":
-        fault = f"is a group of options; write {key}.OPTION=…"
-    elif "could not be converted to Integer" in fault:
-        fault = "must be a list of integers" if value[:1] == "[" else f"must be an integer{_integers(key, value)}"
-    elif "could not be converted to Float" in fault:
-        fault = "must be a list of numbers" if value[:1] == "[" else "must be a number"
-    return UserError(f"{override}: {fault}" if override else fault)
-
-
-def _integers(key: str, value: str) -> str:
-    """Return what to write instead of a number such as ``1e3`` or a range such as ``0-2``; empty for other values."""
-    if ends := re.fullmatch(r"(\d{1,9})-(\d{1,9})", value):
-        return f"; write {key}=range({ends[1]},{int(ends[2]) + 1}) for several"
-    with suppress(ValueError, OverflowError):
-        return f"; write {key}={int(float(value))}" if float(value).is_integer() else ""
-    return ""
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")
-
-
-def _find_override(overrides: Sequence[str], message: str) -> str:
-    """Return the override with the longest name in an error message, without a prefix, or an empty string."""
-    matching = [text.lstrip("+") for text in overrides if text.partition("=")[0].lstrip("+") in message]
-    return max(matching, key=lambda text: len(text.partition("=")[0]), default="")
+    fault = str(cause).strip().splitlines()[0].rstrip(".")
+    names = {text.partition("=")[0].lstrip("+"): text.lstrip("+") for text in overrides}
+    named = max((name for name in names if name in f"{error}{cause}"), key=len, default=None)
+    return UserError(fault if named is None else f"{names[named]}: {fault}")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .compose import hydra_context
+from .compose import Loader, hydra_context
 from .hashing import covered
-from .layers import Loader, nested
-from .protocols import Layer, leaves, one_line
-from .schema import CellConfig, extended_backbone
-from .validation import check_override
+from .protocols import leaves, one_line
+from .schema import CellConfig
 
 CHOSEN = "chosen by lra-bench"
 """Origin of a value that no file and no override sets, such as the number of threads."""
@@ -26,15 +23,10 @@ Origins = Mapping[str, Sequence[tuple[str, Any]]]
 
 def origins(overrides: Sequence[str], config_dir: Path | None) -> Origins:
     """Return the origins of the values of a cell. Raises ``UserError`` as ``compose``."""
-    load = Loader(config_dir)
-    checked = [check_override(override, config_dir) for override in overrides]
     with hydra_context():
-        loaded = load(checked)
-        layers = load.layers(loaded.choices)
-        backbone = extended_backbone(loaded.config["backbone"]["_target_"])()
-    chosen = [Layer("override", nested(key, value)) for key, value in load.values(checked)]
+        layers = Loader(config_dir)(overrides).layers
     given: dict[str, list[tuple[str, Any]]] = {}
-    for layer in (Layer("default", asdict(CellConfig(backbone=backbone))), *layers, *chosen):
+    for layer in layers:
         for option, value in leaves(layer.values):
             given.setdefault(option, []).append((layer.origin, value))
     return given

@@ -88,6 +88,8 @@ def check_override(override: str, config_dir: Path | None) -> str:
             f"{override}: its values are in the section {FORMER_FOLDERS[option]} of the protocol; choose protocol=… or "
             f"set single options, such as train.steps=… ({PAGE})"
         )
+    if option in GROUPS and key != option:
+        raise UserError(f"{override}: write it without {key.removesuffix(option)}")
     if option in GROUPS:
         known = option_files(option, config_dir)
         for name in value.split(","):
@@ -120,10 +122,17 @@ def check_name(option: str, value: str, backbone: Collection[str] = ()) -> None:
     known = option_names() | own
     if suggestion := suggest_options(option, value, known):
         raise UserError(f"{option}: there is no such option; did you mean {suggestion}?")
-    raise UserError(f"{option}: there is no such option{_nearest(option, known)}")
+    raise UserError(f"{option}: there is no such option{suggested(option, known)}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def is_section(option: str) -> bool:
+    """Return whether an option is a section of the configuration, or the node of the class of a model."""
+    return option in ("model.mixer", "model.network", *OPEN_GROUPS) or any(
+        key.startswith(f"{option}.") for key in _schema_keys()
+    )
+
+
+def suggested(name: str, known: Iterable[str]) -> str:
     """Return the suggestion for an unknown option, from the options of its section if there are any."""
     siblings = {key for key in known if key.rpartition(".")[0] == name.rpartition(".")[0]}
     return suggest(name, siblings or set(known))
@@ -131,19 +140,20 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def check_value(hint: Any, value: Any, option: str, rule: Rule | None = None) -> None:
     """Raise ``UserError`` if the value of an option does not have the type ``hint`` or violates its rule."""
-    if not _fits(value, hint):
+    if not fits(value, hint):
         expected = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
         raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {expected}")
     if rule and (message := rule.violated(option, value)):
         raise UserError(message)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def fits(value: Any, hint: Any) -> bool:
+    """Return whether a value has a type; integers are also numbers with a fraction."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
-        return any(_fits(value, each) for each in arguments)
+        return any(fits(value, each) for each in arguments)
     if origin is list:
-        return isinstance(value, list) and all(_fits(each, arguments[0]) for each in value)
+        return isinstance(value, list) and all(fits(each, arguments[0]) for each in value)
     if origin is dict:
         return isinstance(value, Mapping)
     return hint is Any or type(value) is hint or (hint is float and type(value) is int)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
+from lra_bench.config.compose import Loader
 from lra_bench.config.effective import effective
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
-from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_launcher, build_task
 from lra_bench.config.pretraining import check_options, has_objective
 from lra_bench.config.schema import CellConfig

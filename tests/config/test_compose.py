@@ -8,9 +8,9 @@ import yaml
 
 from lra_bench.config import compose as config
 from lra_bench.config import loading
+from lra_bench.config.compose import Loader
 from lra_bench.config.groups import GROUPS, option_files
 from lra_bench.config.hashing import config_hash
-from lra_bench.config.layers import Loader
 from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lra_bench.config import compose
+from lra_bench.config.compose import Loader
 from lra_bench.config.groups import option_files
-from lra_bench.config.layers import Loader
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.protocols import SECTIONS, Protocol, combined, leaves
 from lra_bench.config.serialization import as_dict
@@ -210,8 +210,12 @@ def test_a_protocol_of_the_user_begins_with_the_values_of_its_base(write):
         ("mine", "tasks: {listops: copy, copy: listops}", "its base is the entry itself"),
         ("mine", "base: mine", "its base is the protocol itself"),
         ("mine", "base: fast", "base: fast: there is no such protocol"),
-        ("mine", "common: {train: {step: 1}}", r"protocol/mine\.yaml: common: Key 'step' not in 'Train'"),
-        ("mine", "common: {train: {steps: many}}", r"protocol/mine\.yaml: common: must be an integer"),
+        (
+            "mine",
+            "common: {train: {step: 1}}",
+            r"protocol/mine\.yaml: common: train\.step: there is no such option; did you",
+        ),
+        ("mine", "common: {train: {steps: many}}", r"protocol/mine\.yaml: common: train\.steps=many: must be an int"),
         ("mine", "tasks: {listops: {}, listops: {}}", "the key listops occurs twice"),
         ("mine", "tasks: {", "a configuration file cannot be read"),
     ],

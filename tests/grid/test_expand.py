@@ -3,8 +3,8 @@
 import pytest
 
 from lra_bench.config import compose
+from lra_bench.config.compose import Loader
 from lra_bench.config.groups import GROUPS, option_files
-from lra_bench.config.layers import Loader
 from lra_bench.config.listing import options
 from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand

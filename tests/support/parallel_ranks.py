@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from lra_bench.config import compose as configuration
-from lra_bench.config.layers import Loader
+from lra_bench.config.compose import Loader
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.pretraining import pretrains
 from lra_bench.config.schema import CellConfig

@@ -10,9 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lra_bench.config.compose import hydra_context
+from lra_bench.config.compose import Loader, defaults, hydra_context
 from lra_bench.config.groups import option_files
-from lra_bench.config.layers import Loader, defaults
 from lra_bench.config.protocols import combined
 
 FILE = Path(__file__).parents[1] / "config" / "protocol_digests.json"

@@ -15,8 +15,11 @@ add_device()
 
 import torch  # noqa: E402
 
-from lra_bench.config.compose import compose, hydra_context  # noqa: E402
-from lra_bench.config.layers import Loader  # noqa: E402
+from lra_bench.config.compose import (  # noqa: E402
+    Loader,
+    compose,
+    hydra_context,
+)
 from tests.support.fake_cuda import configurations, replacements, steps  # noqa: E402
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lra_bench.config.compose import compose, hydra_context
-from lra_bench.config.layers import Loader
+from lra_bench.config.compose import Loader, compose, hydra_context
 from lra_bench.config.schema import CellConfig
 
 
