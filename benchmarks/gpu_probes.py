@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
@@ -139,7 +139,7 @@ def systems(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     hardware = resolve(HardwareOptions(device=asked.device, precision=asked.precision, threads=asked.threads))
     hardware.apply()
     cpu_types = (*devices.CPU_TYPES, "cuda") if asked.form == "cpu" else devices.CPU_TYPES
-    with hydra_context(), mock.patch.object(devices, "CPU_TYPES", cpu_types):
+    with mock.patch.object(devices, "CPU_TYPES", cpu_types):
         for name in asked.systems.split(",") if asked.systems else [row["name"] for row in options("models")]:
             started = time.perf_counter()
             print(json.dumps({"started": name}), flush=True)

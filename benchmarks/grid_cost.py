@@ -28,7 +28,7 @@ def main() -> None:
         parser.error(reason)
     add_device()
     # These modules import torch, which must not be imported before add_device.
-    from lra_bench.config.compose import compose, hydra_context
+    from lra_bench.config.compose import compose
     from lra_bench.config.objects import build_task
     from lra_bench.config.search import protocol_label
     from lra_bench.grid.cost import STEP_COST_COLUMNS
@@ -39,8 +39,7 @@ def main() -> None:
     replacements.install()
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for overrides in expand([f"grid={chosen.grid}"]):
-        with hydra_context():
-            composed = compose(overrides)
+        composed = compose(overrides)
         config = composed.config
         key = (composed.choices["task"], composed.choices["model"], protocol_label(config))
         if key in rows:

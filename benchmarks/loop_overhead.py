@@ -96,11 +96,10 @@ class AlternatingLoops:
 
 def measure(name: str, blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the seconds per step of neighbouring blocks, of the training loop and of the minimal loop."""
-    with configuration.hydra_context():
-        config = configuration.compose(
-            [f"model={name}", "task=listops", "protocol=quick", "hardware=cpu", "tracker=none",
-             f"train.steps={blocks * BLOCK_STEPS}", "train.evaluate_every=1000000"]
-        ).config  # fmt: skip
+    config = configuration.compose(
+        [f"model={name}", "task=listops", "protocol=quick", "hardware=cpu", "tracker=none",
+         f"train.steps={blocks * BLOCK_STEPS}", "train.evaluate_every=1000000"]
+    ).config  # fmt: skip
     hardware = resolve(config.hardware)
     hardware.apply()
     task = build_task(config)

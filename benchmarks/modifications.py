@@ -70,10 +70,9 @@ def published() -> dict[str, dict[str, float | None]]:
 def cells() -> dict[tuple[str, str], configuration.Composed]:
     """Return each row of the grid as composed without its seeds, by title and task."""
     loader, found = Loader(None), {}
-    with configuration.hydra_context():
-        for title, part in grid_parts(GRID):
-            overrides = [text for option, text in part.items() if option != "seed"]
-            found[title, part["task"].partition("=")[2]] = configuration.compose(overrides, load=loader)
+    for title, part in grid_parts(GRID):
+        overrides = [text for option, text in part.items() if option != "seed"]
+        found[title, part["task"].partition("=")[2]] = configuration.compose(overrides, load=loader)
     return found
 
 

@@ -37,7 +37,7 @@ def main() -> None:
         parser.error(reason)
     add_device()
     # These modules import torch, which must not be imported before add_device.
-    from lra_bench.config.compose import compose, hydra_context
+    from lra_bench.config.compose import compose
     from lra_bench.config.listing import options
     from lra_bench.contracts import UserError
     from tests.support.fake_cuda import replacements
@@ -49,8 +49,7 @@ def main() -> None:
     for name in chosen.models.split(",") if chosen.models else [row["name"] for row in options("models")]:
         overrides = [f"task={chosen.task}", f"protocol={chosen.protocol}", f"model={name}", "tracker=none"]
         try:
-            with hydra_context():
-                config = compose([*overrides, *chosen.overrides]).config
+            config = compose([*overrides, *chosen.overrides]).config
             found = step_cost(config, chosen.length, chosen.batch, chosen.precision)
         except UserError as error:
             found = {"status": "incompatible", "reason": str(error)}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lra_bench.api.own_data import TaskData, load_task, task_from
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.contracts import UserError
 
 REVIEWS = Path(__file__).parent / "support" / "own_table" / "reviews.csv"
@@ -44,8 +44,7 @@ def tables():
 def test_the_forms_of_a_table_are_the_same_task(kind, tmp_path):
     own = task_from(tables()[kind], protocol="smoke", max_length=64)
     assert own.task.fingerprint() == task_from(str(REVIEWS), protocol="smoke", max_length=64).task.fingerprint()
-    with hydra_context():
-        composed = compose([*own.overrides(tmp_path), "protocol=smoke", "hardware=cpu"])
+    composed = compose([*own.overrides(tmp_path), "protocol=smoke", "hardware=cpu"])
     assert composed.config.task["max_length"] == 64 and Path(composed.config.task["path"]).exists()
     assert composed.modified == ("task.max_length",)
     if kind != "path":
@@ -60,8 +59,7 @@ def test_options_are_carried_as_overrides(tmp_path):
         "rows": None,
         "path": tmp_path,
     }
-    with hydra_context():
-        task = compose([*TaskData("csv", options).overrides(tmp_path), "hardware=cpu"]).config.task
+    task = compose([*TaskData("csv", options).overrides(tmp_path), "hardware=cpu"]).config.task
     assert {name: task[name] for name in options} == {**options, "path": str(tmp_path)}
 
 

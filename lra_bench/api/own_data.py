@@ -50,7 +50,7 @@ class TaskData:
     @cached_property
     def task(self) -> Task:
         """The task, whose data is prepared in the cache. Raises ``UserError`` if an option or the data is wrong."""
-        from lra_bench.config.compose import compose, hydra_context
+        from lra_bench.config.compose import compose
         from lra_bench.config.import_path import importable
         from lra_bench.config.objects import build_task
         from lra_bench.data.cache import Cache
@@ -58,8 +58,7 @@ class TaskData:
         cache, folder = Cache(), None if self.config_dir is None else Path(self.config_dir)
         overrides = [*self.overrides(cache.root / "raw" / self.name), f"protocol={self.protocol}", "hardware=cpu"]
         with in_python(), importable(folder):
-            with hydra_context():
-                task = build_task(compose(overrides, folder).config)
+            task = build_task(compose(overrides, folder).config)
             task.prepare(cache)
         return task
 

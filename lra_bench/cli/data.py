@@ -137,7 +137,7 @@ def _for_each(
     if source and len(names) > 1:
         raise UserError(f"--source: applies to one task, {len(names)} are named ({' '.join(names)}); name one")
     failed = []
-    with importable(config_dir), compose.hydra_context():
+    with importable(config_dir):
         for name in names:
             try:
                 options = [f"task={name}", f"protocol={protocol}", *with_source(overrides, source)]

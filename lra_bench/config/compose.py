@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 
 from . import loading, yaml_files
-from .groups import PACKAGE, is_group_choice, roots
+from .groups import is_group_choice, roots
 from .hybrid import hybrid_mixer
 from .position import automatic_position
 from .pretraining import NONE
 from .protocols import Layer, Protocol, combined, leaves, merged
-from .schema import CellConfig, added_keys, extended_backbone, measure_options, own_options
+from .schema import Backbone, CellConfig, Measure, added_keys, extended_backbone, measure_options, own_options
 from .serialization import WrongValue, converted, from_dict
 from .validation import check_model_file, check_name, check_override, is_section
 
@@ -88,23 +87,8 @@ class Loaded:
     missing: str
 
 
-@contextmanager
-def hydra_context() -> Iterator[None]:
-    """Initialise Hydra; configurations are composed inside this context.
-
-    ``version_base``, which selects Hydra's defaults, is set only here.
-    """
-    from hydra import initialize_config_module
-    from hydra.core.config_store import ConfigStore
-
-    ConfigStore.instance().store(name=loading.EMPTY, node={})
-    loading.register_folders()
-    with initialize_config_module(PACKAGE, version_base="1.3"):
-        yield
-
-
 def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Loader | None = None) -> Composed:
-    """Compose one cell from overrides without comma lists. Call it inside ``hydra_context``.
+    """Compose one cell from overrides without comma lists.
 
     The options of task, model and position are checked later, by the constructors of their classes.
 
@@ -162,7 +146,7 @@ def defaults() -> dict[str, Any]:
 
 
 class Loader:
-    """Compose the configurations of many cells, inside ``hydra_context``; each option file is read once."""
+    """Compose the configurations of many cells; each option file is read once."""
 
     def __init__(self, config_dir: Path | None) -> None:
         self.config_dir = config_dir
@@ -218,12 +202,12 @@ class Loader:
         backbones = [each.values.get("backbone") for each in layers]
         named = [each["_target_"] for each in backbones if isinstance(each, Mapping) and "_target_" in each]
         named += [each.value() for each in values if each.key_or_group == "backbone._target_"]
-        backbone = extended_backbone(named[-1] and str(named[-1]))
+        backbone: Callable[[], Backbone] = extended_backbone(named[-1] and str(named[-1]))
         return [Layer("default", _schema_defaults(backbone, measure_options())), *layers]
 
 
 @cache
-def _schema_defaults(backbone: Any, measure: Any) -> dict[str, Any]:
+def _schema_defaults(backbone: Callable[[], Backbone], measure: Callable[[], Measure]) -> dict[str, Any]:
     """Return the default of each option; do not change it."""
     return asdict(CellConfig(backbone=backbone(), measure=measure()))
 

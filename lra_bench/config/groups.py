@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "search", "pretrain")
 FOLDER = "folder"
-"""Scheme of the Hydra search path of ``--config-dir`` (``loading.register_folders``)."""
+"""Scheme of the Hydra search path of ``--config-dir`` (``loading.by_hydra``)."""
 
 UNCOUNTABLE = ("hardware", "search", "pretrain")
 """Groups whose name has no plural form in commands."""

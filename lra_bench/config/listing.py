@@ -12,7 +12,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from . import yaml_files
-from .capabilities import controller_capability, mixer_capability, network_capability
+from .effective import controller_capability, mixer_capability, network_capability
 from .groups import GROUPS, UNCOUNTABLE, option_files
 from .protocols import Protocol, combined, leaves, one_line
 from .task_groups import task_group

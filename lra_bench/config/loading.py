@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 
 from . import yaml_files
-from .groups import FOLDER, extension_sources, option_paths
+from .groups import FOLDER, PACKAGE, extension_sources, option_paths
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -26,7 +26,7 @@ GLOBAL = "_global_"
 
 
 def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
-    """Return the values of an option file, with interpolations unresolved. Call it inside ``hydra_context``.
+    """Return the values of an option file, with interpolations unresolved.
 
     A file with a defaults list, or in another package than that of its group or ``_global_``, is composed by Hydra.
     Raises ``UserError`` if the file cannot be read.
@@ -45,14 +45,20 @@ def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any
 def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
     """Return the values of an option file and of those in its defaults list, each in the package of its header."""
     from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.core.config_store import ConfigStore
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
     sources = ",".join(map(quoted, extension_sources(config_dir)))
+    ConfigStore.instance().store(name=EMPTY, node={})
+    _register_folders()
     try:
-        composed = hydra_compose(EMPTY, [f"+{group}={name}", *([f"hydra.searchpath=[{sources}]"] if sources else [])])
+        with initialize_config_module(PACKAGE, version_base="1.3"):  # version_base selects Hydra's defaults
+            searched = [f"hydra.searchpath=[{sources}]"] if sources else []
+            composed = hydra_compose(EMPTY, [f"+{group}={name}", *searched])
         return OmegaConf.to_container(composed, resolve=False)  # type: ignore[return-value]
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError, RecursionError) as error:
         fault = " ".join(str(error).split())
@@ -75,7 +81,7 @@ def parse(text: str) -> Override:
     return override
 
 
-def register_folders() -> None:
+def _register_folders() -> None:
     """Register the source of configuration files of ``--config-dir``, which may begin with a byte order mark.
 
     Hydra's own source does not recognise the line ``# @package`` after such a mark.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .compose import Loader, hydra_context
+from .compose import Loader
 from .hashing import covered
 from .protocols import leaves, one_line
 from .schema import CellConfig
@@ -23,8 +23,7 @@ Origins = Mapping[str, Sequence[tuple[str, Any]]]
 
 def origins(overrides: Sequence[str], config_dir: Path | None) -> Origins:
     """Return the origins of the values of a cell. Raises ``UserError`` as ``compose``."""
-    with hydra_context():
-        layers = Loader(config_dir)(overrides).layers
+    layers = Loader(config_dir)(overrides).layers
     given: dict[str, list[tuple[str, Any]]] = {}
     for layer in layers:
         for option, value in leaves(layer.values):

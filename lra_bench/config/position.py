@@ -9,7 +9,7 @@ from typing import Any
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .capabilities import mixer_capability, position_hooks
+from .effective import mixer_capability, position_hooks
 from .groups import listing, option_files, option_paths
 from .hybrid import hybrid_mixer
 

@@ -46,8 +46,7 @@ class Side:
         except ValueError as error:
             raise UserError(f"{named}: cannot be read as overrides ({error}); correct the quotes") from error
         overrides = [word for word in words if "=" in word and not word.startswith("-")]
-        with configuration.hydra_context():
-            made = configuration.compose(overrides, config_dir)
+        made = configuration.compose(overrides, config_dir)
         return cls(made.config, named, origins(overrides, config_dir))
 
 

@@ -58,7 +58,7 @@ def plan(
             cannot be read, or its model refuses an option. Otherwise such cells have a status of ``NOT_RUN``.
     """
     planned: dict[tuple[CellKey, str], Planned] = {}
-    with importable(config_dir), configuration.hydra_context():
+    with importable(config_dir):
         cells = expand(overrides, config_dir)
         cache = cache or PlanCache()
         load = Loader(config_dir)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.cells.cell import Cell
-from lra_bench.config.capabilities import mixer_capability
+from lra_bench.config.effective import mixer_capability
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.objects import build_launcher
 from lra_bench.config.schema import CellConfig

@@ -7,7 +7,7 @@ import torch
 
 from lra_bench.checks.battery import check_before_training, check_model
 from lra_bench.checks.subject import is_users, located
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.runtime.limits import TimeUp
 from tests.support.own_mixers import BROKEN, RIGHT, Detached, OneKind, ReadsNextToken, ReadsPadding
@@ -18,8 +18,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def config_of():
-    with hydra_context():
-        config = compose(["model=local", "task=listops", "protocol=smoke"]).config
+    config = compose(["model=local", "task=listops", "protocol=smoke"]).config
 
     def of(mixer):
         config.model = {"label": mixer.__name__, "mixer": {"_target_": f"{mixer.__module__}.{mixer.__name__}"}}

@@ -17,7 +17,7 @@ from typer.main import get_group
 from lra_bench.cli import completion, main
 from lra_bench.cli.examples import EXAMPLES
 from lra_bench.config import sources
-from lra_bench.config.capabilities import mixer_capability, network_capability
+from lra_bench.config.effective import mixer_capability, network_capability
 from lra_bench.config.listing import by_family, options
 from lra_bench.config.sources import editable_files
 from lra_bench.config.validation import check_override, option_names

@@ -168,7 +168,7 @@ def backbone(tmp_path):
     def compose(*overrides):
         return configuration.compose(["task=listops", "protocol=smoke", "model=mine", *overrides], tmp_path / "ideas")
 
-    with importable(tmp_path / "ideas"), configuration.hydra_context():
+    with importable(tmp_path / "ideas"):
         yield compose, tmp_path / "ideas"
     for name in ("mine", "stack"):
         sys.modules.pop(name, None)

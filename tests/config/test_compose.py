@@ -22,12 +22,6 @@ from lra_bench.grid.status import incompatible
 CONF = Path(__file__).parents[2] / "conf"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def hydra():
-    with config.hydra_context():
-        yield
-
-
 LOADER = Loader(None)
 """Loader that composes each choice of groups once, as the planning of a grid does."""
 

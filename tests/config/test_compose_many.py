@@ -56,8 +56,7 @@ def load():
 
 def same_as_one(overrides, load):
     """Compare the composed cells, or the error messages if the overrides are invalid."""
-    with compose.hydra_context():
-        assert outcome(overrides, load) == outcome(overrides)
+    assert outcome(overrides, load) == outcome(overrides)
 
 
 @pytest.mark.slow
@@ -83,10 +82,9 @@ def test_every_kind_of_value_gives_the_cell_of_a_new_loader(load, value):
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize("model", option_files("model"))
 def test_the_sections_are_those_of_the_configuration_merged_at_once(load, model):
-    with compose.hydra_context():
-        loaded = load([f"model={model}", "task=image", "protocol=small"])
-        backbone = extended_backbone(loaded.files["backbone"]["_target_"])
-        merged = OmegaConf.merge(CellConfig(backbone=backbone()), combined(load.layers(loaded.choices)))
+    loaded = load([f"model={model}", "task=image", "protocol=small"])
+    backbone = extended_backbone(loaded.files["backbone"]["_target_"])
+    merged = OmegaConf.merge(CellConfig(backbone=backbone()), combined(load.layers(loaded.choices)))
     assert json.dumps(loaded.files) == json.dumps(OmegaConf.to_container(merged, resolve=True))
 
 

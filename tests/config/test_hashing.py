@@ -23,8 +23,7 @@ MODELS = Path(__file__).parents[2] / "models"
 
 @cache
 def composed(*overrides):
-    with configuration.hydra_context():
-        return configuration.compose(overrides).config
+    return configuration.compose(overrides).config
 
 
 def key(config):

@@ -14,12 +14,6 @@ FULL = "lra_bench.models.full.softmax_attention.SoftmaxAttention"
 LOCAL = "lra_bench.models.sparse.sliding_window.SlidingWindow"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _hydra():
-    with composing.hydra_context():
-        yield
-
-
 def compose(*overrides):
     return composing.compose(["protocol=quick", "task=recall", *overrides])
 

@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from lra_bench.config import sources
-from lra_bench.config.capabilities import mixer_capability, position_hooks
-from lra_bench.config.compose import compose, hydra_context
-from lra_bench.config.effective import declared
+from lra_bench.config.compose import compose
+from lra_bench.config.effective import declared, mixer_capability, position_hooks
 from lra_bench.config.objects import build_model
 from lra_bench.config.sources import manifest
 from lra_bench.contracts import UserError
@@ -65,8 +64,7 @@ def test_a_class_is_imported_if_its_module_or_that_of_a_base_was_edited(monkeypa
 
 @pytest.mark.parametrize("changed", [{"revision": 7}, {"not_decayed": ("scale",)}, {"spec": None}], ids=str)
 def test_a_model_is_not_built_from_a_class_that_the_manifest_does_not_describe(monkeypatch, changed):
-    with hydra_context():
-        config = compose(["task=listops", "model=performer"]).config
+    config = compose(["task=listops", "model=performer"]).config
     build_model(config, task())
     for name, value in changed.items():
         monkeypatch.setattr(Performer, name, value, raising=False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.config.groups import option_files
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.contracts import UserError
@@ -22,8 +22,7 @@ PARTS = {
 @pytest.fixture
 def composed():
     """Compose the configuration of a cell."""
-    with hydra_context():
-        yield lambda *overrides: compose(["task=listops", *overrides]).config
+    yield lambda *overrides: compose(["task=listops", *overrides]).config
 
 
 def class_name(node):

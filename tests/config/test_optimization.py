@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES
 from lra_bench.config.schema import Train
 from lra_bench.contracts import UserError
@@ -90,7 +90,7 @@ def test_decay_all_decays_biases_norms_and_embeddings():
 @pytest.mark.parametrize("option", ["train.schedule=steep", "train.optimizer=lion"])
 def test_the_error_for_an_unknown_name_lists_the_known_ones(option):
     known = SCHEDULES if "schedule" in option else OPTIMIZERS
-    with hydra_context(), pytest.raises(UserError) as raised:
+    with pytest.raises(UserError) as raised:
         compose(["task=listops", option])
     assert str(raised.value) == f"{option}: choose one of {', '.join(known)}"
 

@@ -16,8 +16,7 @@ OFF = CellConfig().pretrain
 
 
 def composed(*overrides: str) -> configuration.Composed:
-    with configuration.hydra_context():
-        return configuration.compose([*LISTOPS, *overrides])
+    return configuration.compose([*LISTOPS, *overrides])
 
 
 def test_the_key_covers_every_option_of_pretraining_and_nothing_without_it():

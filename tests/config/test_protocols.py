@@ -54,8 +54,7 @@ def composed():
 
     @functools.cache
     def cell_of(*cell):
-        with compose.hydra_context():
-            return compose.compose([*chosen(*cell), "hardware=cpu"], None, load)
+        return compose.compose([*chosen(*cell), "hardware=cpu"], None, load)
 
     return cell_of
 
@@ -129,11 +128,10 @@ class TestCell:
 @pytest.mark.one_in(8)
 @pytest.mark.parametrize(("protocol", "model"), MECHANISMS)
 def test_the_mechanism_of_a_protocol_restricts_at_its_training_length(protocol, model):
-    with compose.hydra_context():
-        cells = [
-            compose.compose([f"protocol={each}", "task=listops", f"model={model}", "hardware=cpu"])
-            for each in (protocol, "small")
-        ]
+    cells = [
+        compose.compose([f"protocol={each}", "task=listops", f"model={model}", "hardware=cpu"])
+        for each in (protocol, "small")
+    ]
     made, default = (each.config for each in cells)
     spec = build_task(made).spec
     smaller, larger = (build_model(each, spec).blocks[0].mixer.restricts_from() for each in (made, default))

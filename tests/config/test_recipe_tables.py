@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.config.serialization import as_dict
 
 PAGE = Path(__file__).parents[2] / "docs" / "published-recipes.md"
@@ -35,14 +35,11 @@ VALUES = shown()
 @pytest.fixture(scope="module")
 def composed() -> dict[tuple[str, str], dict[str, Any]]:
     """Return the configurations of a Transformer by protocol and task."""
-    with hydra_context():
-        cells = {value[:2] for value in VALUES}
-        return {
-            cell: as_dict(
-                compose([f"protocol={cell[0]}", f"task={cell[1]}", "model=transformer", "hardware=cpu"]).config
-            )
-            for cell in cells
-        }
+    cells = {value[:2] for value in VALUES}
+    return {
+        cell: as_dict(compose([f"protocol={cell[0]}", f"task={cell[1]}", "model=transformer", "hardware=cpu"]).config)
+        for cell in cells
+    }
 
 
 def test_the_page_has_values_of_every_protocol_and_task():

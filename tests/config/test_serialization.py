@@ -16,10 +16,7 @@ BOARD = Path(__file__).parents[2] / "results" / "reference" / "quick"
 
 @pytest.fixture(scope="module")
 def composed():
-    with compose.hydra_context():
-        return compose.compose(
-            ["protocol=smoke", "task=listops", "model=performer", "measure.speed_lengths=[64]"]
-        ).config
+    return compose.compose(["protocol=smoke", "task=listops", "model=performer", "measure.speed_lengths=[64]"]).config
 
 
 def test_a_configuration_is_equal_after_a_json_round_trip(composed):

@@ -25,9 +25,8 @@ def own(tmp_path):
 
 
 def configurations(cells):
-    with compose.hydra_context():
-        load = Loader(None)
-        return [compose.compose(cell, None, load).config for cell in cells]
+    load = Loader(None)
+    return [compose.compose(cell, None, load).config for cell in cells]
 
 
 def test_a_grid_expands_to_the_cells_of_its_parts(own):

@@ -21,8 +21,7 @@ needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="parallel cells n
 
 def adapted(*overrides):
     """Return the launcher of a cell, and its configuration on this machine."""
-    with compose.hydra_context():
-        config = compose.compose(["protocol=smoke", "task=copy", *overrides]).config
+    config = compose.compose(["protocol=smoke", "task=copy", *overrides]).config
     launcher = build_launcher(config.launcher)
     return launcher, launcher.adapted(config)
 

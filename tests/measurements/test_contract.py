@@ -72,17 +72,16 @@ def test_each_measurement_declares_what_the_harness_reads():
 
 def test_a_measurement_of_the_user_has_options_columns_and_figures_like_ours(tmp_path):
     folder = folder_with(tmp_path)
-    with compose.hydra_context():
-        with importable(folder):
-            assert list(measurements())[-1] == "size"
-            assert compose.compose(["measure.size_parts=3"], folder).config.measure.size_parts == 3
-            with pytest.raises(UserError, match="size_parts=0: must be at least 1"):
-                compose.compose(["measure.size_parts=0"], folder)
-            names = [column.name for column in columns.long()]
-            assert names[names.index("score") + 1] == "size" and columns.view(columns.LONG_TEXT)[-1] == "size"
-            assert "score_vs_size" in all_figures()
-        with pytest.raises(UserError, match=r"measure\.size_parts: there is no such option"):
-            compose.compose(["measure.size_parts=3"])
+    with importable(folder):
+        assert list(measurements())[-1] == "size"
+        assert compose.compose(["measure.size_parts=3"], folder).config.measure.size_parts == 3
+        with pytest.raises(UserError, match="size_parts=0: must be at least 1"):
+            compose.compose(["measure.size_parts=0"], folder)
+        names = [column.name for column in columns.long()]
+        assert names[names.index("score") + 1] == "size" and columns.view(columns.LONG_TEXT)[-1] == "size"
+        assert "score_vs_size" in all_figures()
+    with pytest.raises(UserError, match=r"measure\.size_parts: there is no such option"):
+        compose.compose(["measure.size_parts=3"])
     assert "size" not in measurements() and "score_vs_size" not in all_figures()
 
 
@@ -110,7 +109,7 @@ def test_a_wrong_measurement_of_the_user_is_refused(given, words, tmp_path):
 
 def test_an_option_that_exists_is_refused(tmp_path):
     exists = pytest.raises(UserError, match=r"measure\.energy: exists already; rename this option of the measurement")
-    with importable(folder_with(tmp_path, option="energy")), compose.hydra_context(), exists:
+    with importable(folder_with(tmp_path, option="energy")), exists:
         compose.compose([])
 
 

@@ -18,12 +18,6 @@ SPEC = task("language_modeling", "causal", classes=11, length=512)
 LENGTHS = (128, 256, 512, 1024)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _hydra():
-    with composing.hydra_context():
-        yield
-
-
 def config(*overrides):
     options = (f"backbone.depth={LAYERS}", f"backbone.width={WIDTH}", f"backbone.heads={HEADS}")
     return composing.compose(["protocol=quick", "task=enwik8", *options, *overrides]).config

@@ -11,8 +11,8 @@ from torch import nn
 
 from lra_bench.build import build
 from lra_bench.checks.battery import check_before_training, check_model
-from lra_bench.config.capabilities import mixer_capability
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
+from lra_bench.config.effective import mixer_capability
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.models.adapters import ModuleMixer
 from lra_bench.models.mixer import Context, Mixer, Padding
@@ -171,8 +171,7 @@ def test_one_argument_can_receive_both_masks():
 
 @pytest.fixture(scope="module")
 def config_of():
-    with hydra_context():
-        config = compose(["model=local", "task=listops", "protocol=smoke"]).config
+    config = compose(["model=local", "task=listops", "protocol=smoke"]).config
 
     def of(options):
         config.model = {"label": "wrapped", "mixer": {"_target_": ADAPTER, **options}}
@@ -253,8 +252,7 @@ def test_the_file_of_the_guide_names_a_module(tmp_path):
     (text,) = re.findall(r'title="ideas/model/torch_gru.yaml"\n(.*?)^```', GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "torch_gru.yaml").write_text(text)
-    with hydra_context():
-        node = compose(["model=torch_gru", "task=listops", "protocol=smoke"], tmp_path).config.model["mixer"]
+    node = compose(["model=torch_gru", "task=listops", "protocol=smoke"], tmp_path).config.model["mixer"]
     assert {name: node[name] for name in CASES["GRU"]} == CASES["GRU"]
 
 

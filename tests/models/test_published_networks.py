@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.config.objects import build_model
 from lra_bench.contracts import TaskSpec
 from tests.support.model_cases import batch_for, randomise
@@ -19,12 +19,11 @@ MATCHING = TaskSpec("toy", "1", "matching", "bidirectional", 2, 40, vocabulary_s
 @pytest.fixture(scope="module")
 def composed():
     """Return a function that composes a Transformer under a protocol and task."""
-    with hydra_context():
-        yield (
-            lambda protocol, task, *more: (
-                compose([f"protocol={protocol}", f"task={task}", "model=transformer", "hardware=cpu", *more]).config
-            )
+    yield (
+        lambda protocol, task, *more: (
+            compose([f"protocol={protocol}", f"task={task}", "model=transformer", "hardware=cpu", *more]).config
         )
+    )
 
 
 def encode(network, tokens, valid, *, gelu, cls=None):

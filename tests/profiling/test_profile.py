@@ -205,10 +205,7 @@ FAST_MODELS = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna",
 )
 def test_every_model_can_be_measured(in_process: list, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
-    with configuration.hydra_context():
-        composed = configuration.compose(
-            [f"model={model}", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
-        ).config
+    composed = configuration.compose([f"model={model}", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]).config
     spec = build_task(composed).spec
     length = 2 * spec.train_length
     options = {"speed_lengths": [length], "speed_batch_size": 2, "speed_seconds": 0.01, "energy": False}
@@ -595,10 +592,9 @@ def test_speed_entries_contain_flops_and_utilisation(monkeypatch: pytest.MonkeyP
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 def test_peak_memory_does_not_contain_memory_kept_by_the_allocator() -> None:
     """Attention in slices needs O(N) memory at a time, in hundreds of blocks of which glibc would keep most."""
-    with configuration.hydra_context():
-        composed = configuration.compose(
-            ["model=transformer", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "train.clip=null"]
-        ).config
+    composed = configuration.compose(
+        ["model=transformer", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "train.clip=null"]
+    ).config
     peaks = []
     for length in (512, 2048):
         with WorkerProcess(MODULE, job(composed, build_task(composed).spec, 1), RETURN_FREED_MEMORY) as process:

@@ -109,17 +109,16 @@ def main(names):
         entries = {entry: file[entry] for entry in file.files}
     tasks = names or list(option_files("task"))
     entries = {entry: values for entry, values in entries.items() if entry.split("-")[0] not in tasks}
-    with compose.hydra_context():
-        for protocol in PROTOCOLS:
-            for name in tasks:
-                start = time.perf_counter()
-                try:
-                    found = computed(protocol, name, Cache())
-                except UserError as error:
-                    print(f"{protocol} {name}: {error}")
-                    continue
-                entries |= found
-                print(f"{protocol} {name}: {len(found)} columns, {time.perf_counter() - start:.1f} s", flush=True)
+    for protocol in PROTOCOLS:
+        for name in tasks:
+            start = time.perf_counter()
+            try:
+                found = computed(protocol, name, Cache())
+            except UserError as error:
+                print(f"{protocol} {name}: {error}")
+                continue
+            entries |= found
+            print(f"{protocol} {name}: {len(found)} columns, {time.perf_counter() - start:.1f} s", flush=True)
     np.savez_compressed(FILE, **{entry: entries[entry] for entry in sorted(entries, key=_name_and_key)})
     print(f"{FILE}: {len(entries)} columns, {FILE.stat().st_size:,} bytes")
 

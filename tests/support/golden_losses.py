@@ -43,8 +43,7 @@ class Run:
 def composed(model: str) -> CellConfig:
     """Return the configuration of the smoke run of ListOps, with dropout."""
     # Every override needs another composition, which takes longer than the run.
-    with configuration.hydra_context():
-        config = configuration.compose(["protocol=smoke", "task=listops", f"model={model}"]).config
+    config = configuration.compose(["protocol=smoke", "task=listops", f"model={model}"]).config
     return replace(config, train=replace(config.train, steps=STEPS, evaluate_every=STEPS))
 
 

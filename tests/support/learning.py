@@ -34,9 +34,8 @@ class Finished(Exception):
 
 def learn(folder, overrides, *, target_score=0.95, seconds=SECONDS):
     """Train the cell of ``overrides`` in one thread until it reaches ``target_score`` or ``seconds`` of CPU time."""
-    with configuration.hydra_context():
-        options = ["seed=0", "train.schedule=constant", f"train.evaluate_every={EVALUATE_EVERY}", *overrides]
-        config = configuration.compose(options).config
+    options = ["seed=0", "train.schedule=constant", f"train.evaluate_every={EVALUATE_EVERY}", *overrides]
+    config = configuration.compose(options).config
     task = build_task(config)
     task.prepare(Cache())
     rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}

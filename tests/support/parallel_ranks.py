@@ -39,8 +39,7 @@ class Case:
 
 @cache
 def composed(overrides: tuple[str, ...]) -> CellConfig:
-    with configuration.hydra_context():
-        return configuration.compose([*SMOKE, *overrides], load=LOADER).config
+    return configuration.compose([*SMOKE, *overrides], load=LOADER).config
 
 
 def trained(case: Case, group: Group = ALONE) -> dict:

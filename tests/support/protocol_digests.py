@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lra_bench.config.compose import Loader, defaults, hydra_context
+from lra_bench.config.compose import Loader, defaults
 from lra_bench.config.groups import option_files
 from lra_bench.config.protocols import combined
 
@@ -29,15 +29,12 @@ def digests(tasks: list[str], models: list[str]) -> dict[str, str]:
         merged = combined(load.layers(choices))
         return {name: value for name, value in merged.items() if name not in ("launcher", "pretrain")}
 
-    with hydra_context():
-        return {
-            protocol: hashlib.sha256(
-                json.dumps(
-                    [values(protocol, task, model) for task in tasks for model in models], sort_keys=True
-                ).encode()
-            ).hexdigest()[:16]
-            for protocol in sorted(option_files("protocol"))
-        }
+    return {
+        protocol: hashlib.sha256(
+            json.dumps([values(protocol, task, model) for task in tasks for model in models], sort_keys=True).encode()
+        ).hexdigest()[:16]
+        for protocol in sorted(option_files("protocol"))
+    }
 
 
 def main() -> None:

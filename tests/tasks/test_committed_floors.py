@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from lra_bench.config import compose
 from lra_bench.config.objects import build_task
 from lra_bench.data.cache import Cache
 from lra_bench.tasks.floor_rows import COMMITTED
@@ -30,12 +29,6 @@ GENERATED = (
     "s5",
     "selective_copy",
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hydra():
-    with compose.hydra_context():
-        yield
 
 
 @pytest.mark.parametrize("name", GENERATED)

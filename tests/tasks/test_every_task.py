@@ -81,8 +81,7 @@ def data(request, monkeypatch):
 
 
 def build(task):
-    with configuration.hydra_context():
-        return build_task(configuration.compose(overrides(task)).config)
+    return build_task(configuration.compose(overrides(task)).config)
 
 
 @pytest.mark.one_in(4)

@@ -171,8 +171,7 @@ def test_parameter_count_is_close_to_a_transformer(cell, attention, sizes):
 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq_attention"])
 def test_sizes_follow_the_recipe(name):
-    with configuration.hydra_context():
-        config = configuration.compose(["task=listops", "protocol=small", f"model={name}", "backbone.width=32"]).config
+    config = configuration.compose(["task=listops", "protocol=small", f"model={name}", "backbone.width=32"]).config
     network = build_model(config, task())
     assert network.embedding.embedding_dim == 32 and network.encoder.num_layers == config.backbone.depth
     assert (network.attend is not None) == (name == "seq2seq_attention")

@@ -18,7 +18,6 @@ import torch  # noqa: E402
 from lra_bench.config.compose import (  # noqa: E402
     Loader,
     compose,
-    hydra_context,
 )
 from tests.support.fake_cuda import configurations, replacements, steps  # noqa: E402
 
@@ -30,8 +29,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     if "cases" in asked:
         loader = Loader(None)
-        with hydra_context():
-            configs = [compose([*case, "tracker=none"], load=loader).config for case in asked["cases"]]
+        configs = [compose([*case, "tracker=none"], load=loader).config for case in asked["cases"]]
     else:
         # The cases of a system follow each other: operators on the same shapes are computed only once.
         of_task = [list(configurations.of_systems(asked["systems"], f"task={task}")) for task in asked["tasks"]]
