@@ -340,7 +340,7 @@ def check(
         >>> [finding.what for finding in findings if finding.ok is False]
         []
     """
-    from lra_bench.checks.battery import check_overrides
+    from lra_bench.checks.overrides import check_overrides
 
     given, folder = cells_of(model, task, {}, overrides, None, config_dir)
     if any("," in name for name in given[:2]):

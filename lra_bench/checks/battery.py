@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 import torch
 import yaml
 from torch import Tensor
 
-from lra_bench.config.compose import compose
 from lra_bench.config.effective import mixer_capability, network_capability
 from lra_bench.config.groups import option_files
-from lra_bench.config.import_path import importable
-from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import Capability, Readable, TaskSpec, UserError
 from lra_bench.profiling.flops import forward_flops
@@ -411,13 +407,6 @@ def check_model(config: CellConfig, task: TaskSpec) -> list[Finding]:
         for causal in directions
         for each in Checks(config, task, causal, torch.device("cpu")).all()
     ]
-
-
-def check_overrides(overrides: Sequence[str], config_dir: Path | None) -> list[Finding]:
-    """Check the model that overrides name, see ``lra_bench.check``."""
-    with importable(config_dir):
-        config = compose(overrides, config_dir).config
-        return check_model(config, build_task(config).spec)
 
 
 def check_before_training(config: CellConfig, task: TaskSpec, causal: bool, device: torch.device) -> int:

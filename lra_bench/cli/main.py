@@ -254,7 +254,7 @@ def diff(
 @app.command()
 def check(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Check whether a model computes what it declares: direction, padding, lengths, growth, state."""
-    from lra_bench.checks.battery import check_overrides
+    from lra_bench.checks.overrides import check_overrides
 
     print_findings(check_overrides(overrides or [], config_dir), wrong="wrong")
 
