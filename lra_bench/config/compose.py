@@ -46,6 +46,10 @@ VARIANT_KEYS = ("backbone.causal", "backbone._target_", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
 
+REPLACED = "search.space"
+"""Option whose value is a mapping that replaces the one in a file instead of being merged with it."""
+
+
 @dataclass(frozen=True)
 class Composed:
     """The composed configuration of a cell, and the options that the user changed.
@@ -237,6 +241,8 @@ def _with_values(config: Mapping[str, Any], values: Sequence[Override]) -> dict[
         key, value = override.key_or_group, override.value()
         if override.is_add() and _has_value(found, key):
             raise UserError(f"{override.input_line}: the option has a value; write it without +")
+        if key == REPLACED:
+            found = merged(found, nested(key, None))
         found = merged(found, nested(key, value))
     return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.config.compose import compose, hydra_context
+from lra_bench.config.compose import compose
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.serialization import as_dict, from_dict
 from lra_bench.contracts import UserError
@@ -153,9 +153,8 @@ def test_a_space_in_an_option_file_is_replaced_as_a_whole(tmp_path: Path) -> Non
     (tmp_path / "search" / "mine.yaml").write_text(
         "name: optuna\nseeds: [7]\ntrials: 2\nspace: {train.lr: [1e-4, 1e-2, log], backbone.depth: [1, 2]}\n"
     )
-    with hydra_context():
-        found = compose(["search=mine", *PLAIN], tmp_path).config.search
-        own = compose(["search=mine", "search.space={train.clip:[0.5,1.0]}", *PLAIN], tmp_path).config.search
+    found = compose(["search=mine", *PLAIN], tmp_path).config.search
+    own = compose(["search=mine", "search.space={train.clip:[0.5,1.0]}", *PLAIN], tmp_path).config.search
     assert found.space == {"train.lr": [1e-4, 1e-2, "log"], "backbone.depth": [1, 2]}
     assert own.space == {"train.clip": [0.5, 1.0]}
 
