@@ -159,11 +159,11 @@ def _page(
         for panel, ax in zip(panels, axes, strict=False):
             ax.set_title(panel.title, fontsize=style.TITLE_POINTS, loc="left", linespacing=1.0)
         figure.suptitle(title, fontsize=style.TITLE_POINTS, gid="heading")
-        bottom = 0.0
-        for options, inches in reversed(legends):
-            at = {"bbox_to_anchor": (0.0, bottom), "bbox_transform": figure.dpi_scale_trans}
+        bottom = below = sum(inches for _, inches in legends)
+        for options, inches in legends:
+            below -= inches
+            at = {"bbox_to_anchor": (0.0, below), "bbox_transform": figure.dpi_scale_trans}
             figure.legend(loc="lower left", **at, **options)
-            bottom += inches
         _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights), bottom)
         for call in filter(None, finish):
             call()
