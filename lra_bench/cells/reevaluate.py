@@ -83,7 +83,7 @@ def reevaluate(
     from lra_bench.measurements.subject import Context, Subject
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
-    from lra_bench.tracking.tracker import update
+    from lra_bench.tracking.mirror import update
 
     from .locks import cell_lock
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CellEnd:
     """How the stages of a cell ended.
 
     Attributes:
@@ -119,7 +119,7 @@ def _without_measurements(record: Record, cell: Cell, fault: str) -> Record:
     return failed
 
 
-def _guarded(stages: Stages) -> Outcome:
+def _guarded(stages: Stages) -> CellEnd:
     """Run all stages and return the outcome; convert exceptions to a status and a reason.
 
     ``Unwritable`` is the only ``UserError`` that is converted, because the cell can be resumed. Others are raised.
@@ -136,23 +136,23 @@ def _guarded(stages: Stages) -> Outcome:
             stages.measure()
     except Unwritable as error:
         say(f"lra-bench: {error}")
-        return Outcome("interrupted", f"{stages.stage}: {error}", code=2)
+        return CellEnd("interrupted", f"{stages.stage}: {error}", code=2)
     except UserError:
         raise
     except Incompatible as error:
-        return Outcome("incompatible", str(error))
+        return CellEnd("incompatible", str(error))
     except Diverged as error:
-        return Outcome("diverged", str(error), code=1)
+        return CellEnd("diverged", str(error), code=1)
     except TimeUp:
-        return Outcome("timeout", f"{stages.stage}: hardware.timeout_seconds={seconds} exceeded", code=1)
+        return CellEnd("timeout", f"{stages.stage}: hardware.timeout_seconds={seconds} exceeded", code=1)
     except KeyboardInterrupt:
-        return Outcome("interrupted", f"{stages.stage}: stopped by a signal; the same command resumes", code=130)
+        return CellEnd("interrupted", f"{stages.stage}: stopped by a signal; the same command resumes", code=130)
     except GroupFailed as error:
-        return Outcome(error.status, f"{stages.stage}: {error}", error.last_lines, code=1)
+        return CellEnd(error.status, f"{stages.stage}: {error}", error.last_lines, code=1)
     except Exception as error:
         status, reason = status_of(error)
-        return Outcome(status, f"{stages.stage}: {reason}", last_lines(error) if status == "failed" else (), code=1)
-    return Outcome("ok")
+        return CellEnd(status, f"{stages.stage}: {reason}", last_lines(error) if status == "failed" else (), code=1)
+    return CellEnd("ok")
 
 
 def main() -> int:

@@ -36,7 +36,7 @@ from lra_bench.records.schema import Record
 from lra_bench.records.skill import strongest
 from lra_bench.runtime.garbage import restore_collections
 from lra_bench.runtime.memory import peak_memory
-from lra_bench.tracking.tracker import tracker
+from lra_bench.tracking.mirror import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, selected_value, train

@@ -25,7 +25,7 @@ def absences(absent: Sequence[Planned]) -> Iterator[str]:
 
 def destinations(planned: Sequence[Planned], root: Path, rerun: str, wandb: str = "wandb") -> Iterator[str]:
     """Yield where the tracker copies the runs of the cells that must run; ``wandb`` is the program that uploads."""
-    from lra_bench.tracking.tracker import tracker
+    from lra_bench.tracking.mirror import tracker
 
     options = [each.cell.config.tracker for each in planned if must_run(each, rerun)]
     for number, each in enumerate(options):

@@ -5,6 +5,7 @@ A position is the index of a token in its document; the model predicts the token
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -25,6 +26,9 @@ CONTEXT_VARIANTS = ("context", "sliding", "stateful")
 ``context``: windows that do not overlap. ``sliding``: windows that overlap by half and whose second half is scored.
 ``stateful``: consecutive segments between which the model's memory is passed on.
 """
+
+PER_DOUBLING = 2
+"""Number of bins of the numbers of tokens read, per doubling."""
 
 
 @dataclass(frozen=True)
@@ -207,3 +211,30 @@ class _PositionResults:
         losses, correct = (column.reshape(-1, self.region.unit).sum(1) for column in (self.losses, self._correct))
         none = np.full(len(losses), -1)
         return np.stack([none, none, correct, losses, np.full(len(losses), self.region.unit)])
+
+
+def bins(context: int, train_length: int) -> list[tuple[int, int]]:
+    """Return bins (first, last) of the numbers of tokens read, from 1 to ``context``, two per doubling.
+
+    One bin ends at ``train_length``. Bins near 1 that contain no integer are left out.
+    """
+    low = math.floor(-PER_DOUBLING * math.log2(train_length)) if train_length > 1 else 0
+    high = math.ceil(PER_DOUBLING * math.log2(context / train_length))
+    ends = {round(train_length * 2 ** (step / PER_DOUBLING)) for step in range(low, high + 1)}
+    lasts = sorted({min(end, context) for end in ends if end >= 1} | {context})
+    return [(before + 1, last) for before, last in zip([0, *lasts], lasts, strict=False)]
+
+
+def loss_by_position(
+    losses: NDArray[np.float64], seen: NDArray[np.int64], context: int, train_length: int
+) -> list[tuple[int, int, int, float]]:
+    """Compute the mean loss per bin from ``losses`` (P,) in nats of tokens predicted after ``seen`` (P,) tokens.
+
+    Returns first, last, number of scored tokens and mean loss in bits of each bin that is not empty.
+    """
+    found = []
+    for first, last in bins(context, train_length):
+        inside = losses[(seen >= first) & (seen <= last)]
+        if len(inside):
+            found.append((first, last, len(inside), float(inside.mean()) / math.log(2)))
+    return found

@@ -22,8 +22,7 @@ from lra_bench.statistics.blocks import block_interval
 from lra_bench.statistics.intervals import paired_gain, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
-from .by_position import loss_by_position
-from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
+from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, loss_by_position, region_of
 from .knobs import select_knobs, with_knob
 from .points import ExtrapolationPoint, PositionBin
 from .task_score import interval_of_task, score_of_task

@@ -289,7 +289,7 @@ def profile(
 
 def _unknown_flops(spec: TaskSpec, reason: str) -> dict[str, Any]:
     """Return a section ``flops`` without counts, with the reason."""
-    from lra_bench.profiling.flops import Flops
+    from lra_bench.profiling.flops import FlopCount
 
-    counts = Flops(None, None, 0, spec.train_length, f"none ({reason})")
+    counts = FlopCount(None, None, 0, spec.train_length, f"none ({reason})")
     return {**counts.as_record(), "ceiling_per_second": None}

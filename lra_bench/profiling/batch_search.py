@@ -12,7 +12,7 @@ LONGEST_STEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Fit:
+class LargestBatch:
     """A batch size and the limit that prevents doubling it: ``memory``, or ``time`` if steps would take too long."""
 
     size: int
@@ -23,7 +23,7 @@ def largest_batch(
     attempt: Callable[[int], tuple[int | None, float]],
     memory_limit_bytes: int | None = None,
     longest_step_seconds: float = LONGEST_STEP_SECONDS,
-) -> Fit:
+) -> LargestBatch:
     """Double the batch size, starting from 1, as long as a step fits into memory and time.
 
     Args:
@@ -43,14 +43,14 @@ def largest_batch(
     peak, seconds = attempt(size)
     while size < LARGEST_SIZE:
         if memory_limit_bytes is not None and peak is not None and 2 * peak > memory_limit_bytes:
-            return Fit(size, "memory")
+            return LargestBatch(size, "memory")
         if 2 * seconds > longest_step_seconds:
-            return Fit(size, "time")
+            return LargestBatch(size, "time")
         try:
             peak, seconds = attempt(2 * size)
         except Exception as error:
             if status_of(error)[0] != "out_of_memory":
                 raise
-            return Fit(size, "memory")
+            return LargestBatch(size, "memory")
         size *= 2
-    return Fit(size, "time")
+    return LargestBatch(size, "time")

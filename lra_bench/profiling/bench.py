@@ -24,7 +24,7 @@ from lra_bench.training.optimizer import Optimizer
 
 from .attention_backend import attention_backend
 from .energy import counter_of, measure_energy, unknown_energy
-from .flops import META, ROUTES, Flops, count_flops
+from .flops import META, ROUTES, FlopCount, count_flops
 from .sections import Energy, SpeedPoint
 from .speed_point import FIXED, entry_of
 from .synthetic import spec_at, synthetic_batch, tokens_in
@@ -210,10 +210,10 @@ def flops_per_token(config: CellConfig, spec: TaskSpec) -> dict[str, Any]:
     try:
         return _flops_of_row(config, spec, length).as_record()
     except UserError as error:
-        return Flops(None, None, 0, length, f"none ({error})").as_record()
+        return FlopCount(None, None, 0, length, f"none ({error})").as_record()
 
 
-def _flops_of_row(config: CellConfig, spec: TaskSpec, length: int) -> Flops:
+def _flops_of_row(config: CellConfig, spec: TaskSpec, length: int) -> FlopCount:
     """Count the FLOPs of one row; the CPU, which stores all attention weights, counts up to ``LONGEST_ON_CPU``."""
     batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
     return count_flops(model_at(config, spec, length), batch, ROUTES if length <= LONGEST_ON_CPU else (META,))

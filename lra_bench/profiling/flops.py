@@ -41,7 +41,7 @@ COSTLY = re.compile(
 
 
 @dataclass(frozen=True)
-class Flops:
+class FlopCount:
     """FLOPs of one batch of ``tokens`` tokens in rows of ``length``, None if no route succeeded.
 
     ``training`` includes the forward and backward passes, not the optimizer. ``route`` states how FLOPs were counted,
@@ -66,7 +66,7 @@ class Flops:
         }
 
 
-def count_flops(model: nn.Module, batch: Batch, routes: Sequence[tuple[str, str]] = ROUTES) -> Flops:
+def count_flops(model: nn.Module, batch: Batch, routes: Sequence[tuple[str, str]] = ROUTES) -> FlopCount:
     """Count the FLOPs of a forward and a backward pass of ``model`` on ``batch``, using copies of both.
 
     ``routes`` are pairs of a name and a device, tried in order: first ``meta`` tensors, which compute nothing, then the
@@ -82,8 +82,8 @@ def count_flops(model: nn.Module, batch: Batch, routes: Sequence[tuple[str, str]
             reasons.append(f"{route}: {first_line(error)}")
         else:
             description = f"{route} plus hand counts" if has_extra else route
-            return Flops(forward, training, tokens, length, description, uncounted)
-    return Flops(None, None, tokens, length, f"none ({'; '.join(reasons)})")
+            return FlopCount(forward, training, tokens, length, description, uncounted)
+    return FlopCount(None, None, tokens, length, f"none ({'; '.join(reasons)})")
 
 
 def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], bool]:

@@ -199,15 +199,11 @@ def wait_for_idle_threads(limit_seconds: float = LIMIT_SECONDS) -> None:
     Threads of OpenMP spin before they sleep: GNU's for 12 to 20 ms on two virtual cores, which made the first step of
     the next process longer by that time. Returns immediately on systems without ``/proc``, that is, outside Linux.
     """
-    end = time.monotonic() + limit_seconds
-    while _other_threads_run() and time.monotonic() < end:
+    end, own = time.monotonic() + limit_seconds, str(threading.get_native_id())
+    while time.monotonic() < end:
+        if not any(task.name != own and _is_running(task) for task in Path("/proc/self/task").glob("*")):
+            return
         time.sleep(POLL_SECONDS)
-
-
-def _other_threads_run() -> bool:
-    """Return whether a thread of this process other than the current one is running."""
-    own = str(threading.get_native_id())
-    return any(task.name != own and _is_running(task) for task in Path("/proc/self/task").glob("*"))
 
 
 def _is_running(task: Path) -> bool:

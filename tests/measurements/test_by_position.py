@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lra_bench.measurements.by_position import bins, loss_by_position
+from lra_bench.measurements.contexts import bins, loss_by_position
 
 
 @settings(max_examples=300, deadline=None)

@@ -9,7 +9,7 @@ from typing import Any
 from lra_bench.config.schema import TrackerOptions
 from lra_bench.records import store
 from lra_bench.records.schema import Record
-from lra_bench.tracking.tracker import tracker
+from lra_bench.tracking.mirror import tracker
 from tests.support.record_factory import make_curves
 
 OFFLINE = {"name": "wandb", "project": "lra-bench", "mode": "offline"}

@@ -23,8 +23,7 @@ from lra_bench.tracking import account
 from lra_bench.tracking import mirror as mirroring
 from lra_bench.tracking.account import has_account
 from lra_bench.tracking.contents import summary, thinned
-from lra_bench.tracking.mirror import Tracker, WandbTracker, artifact_name
-from lra_bench.tracking.tracker import tracker, update
+from lra_bench.tracking.mirror import Tracker, WandbTracker, artifact_name, tracker, update
 from tests.support import wandb_log
 from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record
 from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record
@@ -201,7 +200,7 @@ def test_a_run_is_ended_after_an_error(
 def test_tracker_none_does_nothing_and_does_not_import_wandb(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from tests.support.record_factory import *; from lra_bench.tracking.tracker import tracker\n"
+        "from tests.support.record_factory import *; from lra_bench.tracking.mirror import tracker\n"
         "from lra_bench.config.schema import TrackerOptions\n"
         "mirror, record = tracker(TrackerOptions(name='none', project='p')), make_record()\n"
         "mirror.start(record.config, record.key, Path('x')); mirror.log(1, {}); mirror.finish(record)\n"

@@ -25,9 +25,8 @@ from lra_bench.records.upgrades import SCHEMA_VERSION
 from lra_bench.tracking import mirror as mirroring
 from lra_bench.tracking import reading
 from lra_bench.tracking.contents import summary
-from lra_bench.tracking.mirror import WandbTracker, run_id
+from lra_bench.tracking.mirror import WandbTracker, run_id, tracker, update
 from lra_bench.tracking.reading import load_project
-from lra_bench.tracking.tracker import tracker, update
 from tests.support.command import TINY, Folder
 from tests.support.mirrored_runs import OFFLINE, ONLINE, PLAIN, mirror_record
 from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record, make_speed
