@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lra_bench.api import (
         Results,
         bench,
+        card,
         check,
         compare,
         diff,
@@ -36,6 +37,7 @@ __all__ = [
     "UserError",
     "__version__",
     "bench",
+    "card",
     "check",
     "compare",
     "diff",

@@ -19,6 +19,7 @@ from .reading import load_records as load_records
 from .reading import plot as plot
 from .running import Results as Results
 from .running import bench as bench
+from .running import card as card
 from .running import check as check
 from .running import evaluate as evaluate
 from .running import load_model as load_model

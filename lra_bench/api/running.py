@@ -1,9 +1,10 @@
-"""Public functions that measure: ``bench``, ``profile``, ``evaluate``, ``load_model`` and ``check``."""
+"""Public functions that measure: ``bench``, ``card``, ``profile``, ``evaluate``, ``load_model`` and ``check``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lra_bench.errors import UserError
@@ -226,6 +227,60 @@ def profile(
     for line in absences(absent):
         say(line)
     return frame([profile for profile, _ in profiles(planned, root, folder)])
+
+
+@public
+def card(
+    model: Model,
+    *,
+    seeds: int | Sequence[int] = 1,
+    rivals: str | Sequence[str] = ("local", "mamba2"),
+    protocol: str | Sequence[str] = "quick",
+    hardware: str | Sequence[str] = "cpu",
+    overrides: Mapping[str, Any] = NO_OVERRIDES,
+    results: Folder | None = None,
+    reference: Folder | None = None,
+    config_dir: Folder | None = None,
+    pdf: bool = False,
+) -> list[Path]:
+    """Measure a model on a fixed grid and write one page about it, which works offline.
+
+    Cells that have a record are not measured again, and an interrupted call continues when it is repeated.
+
+    Args:
+        model: Name of the model, or a model as in ``bench``.
+        seeds: Number of seeds n, for the seeds 0 to n - 1, or the seeds. Comparisons need three.
+        rivals: Models that are profiled and drawn next to the model and the Transformer.
+        protocol: Budget of the cells, and sizes of the profiled models.
+        hardware: Hardware option, such as ``cpu`` or ``cuda``.
+        overrides: Further options with their values, such as ``{"train.lr": 3e-4}``.
+        results: Results folder. Default: ``$LRA_BENCH_RESULTS`` if set, otherwise ``./results``.
+        reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE``, or those of the
+            project.
+        config_dir: Folder of your own YAML files and classes. Default: ``$LRA_BENCH_CONFIG_DIR`` if set.
+        pdf: Whether to print the card with an installed Chromium, too.
+
+    Returns:
+        The paths of the card: HTML and, if it was printed, PDF.
+
+    Raises:
+        UserError: If an argument is wrong, the model does not compute what it declares, or no cell has a record.
+        KeyboardInterrupt: After Ctrl-C, when running cells have written their checkpoints.
+
+    Examples:
+        >>> lra_bench.card("my_mixer", config_dir="ideas", seeds=3)  # doctest: +SKIP
+        [PosixPath('results/cards/my_mixer-quick-v3.html')]
+    """
+    from lra_bench.card.run import make_card
+    from lra_bench.records.reference import reference_root
+    from lra_bench.records.store import results_root
+    from lra_bench.tables.naming import names_of
+
+    choices = {"protocol": protocol, "hardware": hardware}
+    given, folder = cells_of(model, "listops", choices, overrides, results, config_dir)
+    cells = [text for text in given if not text.startswith("task=")]
+    root, boards = results_root(results), reference_root(reference)
+    return make_card(cells, seeds_in(seeds), names_of(rivals), root, boards, folder, pdf)[0]
 
 
 @public

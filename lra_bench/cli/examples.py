@@ -22,6 +22,11 @@ EXAMPLES = {
         "lra-bench bench model=performer,local task=listops seed=0,1,2 --dry-run",
         "lra-bench bench model=transformer task=text protocol=smoke train.lr=3e-4",
     ),
+    "card": (
+        "lra-bench card model=performer --dry-run",
+        "lra-bench card model=my_mixer --config-dir ideas",
+        "lra-bench card model=my_mixer --config-dir ideas --seeds 3 --pdf",
+    ),
     "profile": (
         "lra-bench profile model=performer,local",
         "lra-bench profile model=s4d 'measure.speed_lengths=[1024,4096]' --output speed.csv",

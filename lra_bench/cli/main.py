@@ -22,6 +22,7 @@ from . import data, grid
 from . import results as cli_results
 from . import tables as cli_tables
 from .bench import bench
+from .card import card
 from .clean import clean
 from .completion import in_bash
 from .examples import EXAMPLES, add_examples
@@ -42,7 +43,7 @@ from .options import (
 from .profile import profile
 
 NAME = "lra-bench"
-RESUMED = ("bench", "profile", "data", "evaluate")
+RESUMED = ("bench", "card", "profile", "data", "evaluate")
 """Commands that resume an interrupted run when they are called again."""
 
 app = typer.Typer(
@@ -72,6 +73,7 @@ def common(
 
 
 app.command()(bench)
+app.command()(card)
 app.command()(profile)
 app.add_typer(data.app, name="data")
 app.add_typer(grid.app, name="grid")
@@ -276,7 +278,7 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
     Returns an empty string for other errors and commands.
     """
     flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
-    if flag is None or command is None or command.name not in ("bench", "profile"):
+    if flag is None or command is None or command.name not in ("bench", "card", "profile"):
         return ""
     from lra_bench.config.hints import override_for_flag
     from lra_bench.config.validation import option_names

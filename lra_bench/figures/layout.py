@@ -7,9 +7,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -191,6 +193,14 @@ def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float
         own = min(height / figure.get_figheight(), box.height)
         left, bottom, width, up = (round(each, 5) for each in (box.x0, box.y1 - own, box.width, own))
         ax.set_position((left, bottom, width, up))
+
+
+def svg(page: Figure) -> bytes:
+    """Return a page as SVG, with text as paths. Equal figures result in equal bytes."""
+    written = BytesIO()
+    with style(), matplotlib.rc_context({"svg.hashsalt": "lra-bench", "svg.fonttype": "path"}):
+        page.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    return written.getvalue()
 
 
 def save(sheet: Sheet, content: str, folder: Path, name: str, pdf: bool = True) -> list[Path]:

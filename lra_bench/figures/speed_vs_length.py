@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from lra_bench.profiling.comparison.run import Profile
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import MODES, measured_alone
 
@@ -57,7 +58,34 @@ class _SpeedVsLength(Curves):
         ``value`` is in seconds or bytes. ``status`` is ok if any seed measured the length; ``counter`` names the
         measured quantity.
         """
-        points = self.points(records)
+        return self._averaged(self.points(records))
+
+    def of_profile(self, profile: Profile, names: Mapping[str, tuple[str, str]]) -> pd.DataFrame:
+        """Return the data of a profile with its first batch size, like ``table``, without the attention kernel math.
+
+        ``names`` maps names of models to their labels and families.
+        """
+        slopes = {(each["variant"], each["mode"]): each for each in reversed(profile.summaries)}
+        shared = {
+            "protocol": profile.protocol, "section": "", "task": profile.task, "version": None, "data_lacks": "",
+            "modified": "", "hardware": profile.hardware, "reference": "", "seed": 0,
+        }  # fmt: skip
+        first = profile.rows[0]
+        batch = {name: first[name] for name in ("batch_policy", "batch_size")}
+        points = []
+        for row in profile.rows:
+            if row["baseline"] in (None, "default") and all(row[name] == value for name, value in batch.items()):
+                label, family = names.get(row["model"], (row["model"], "other"))
+                fitted = slopes.get((row["variant"], row["mode"]), {})
+                points.append(
+                    {name: row[name] for name in ("model", "hash", "mode", "length", "status", *TIMES, *MEMORY)}
+                    | {name: fitted.get(name) for name in EXPONENTS}
+                    | {"family": family, "name": label + row["variant"].removeprefix(row["model"])}
+                    | {"variant": row["variant"], "batch": f"batch{row['batch_size']}", **shared}
+                )
+        return self._averaged(pd.DataFrame(points))
+
+    def _averaged(self, points: pd.DataFrame) -> pd.DataFrame:
         numbers = [*TIMES, *MEMORY, *EXPONENTS]
         points[numbers] = points[numbers].apply(pd.to_numeric)
         data = pd.concat([_quantity(points, quantity) for quantity in QUANTITIES], ignore_index=True)

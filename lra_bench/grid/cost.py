@@ -16,7 +16,7 @@ from lra_bench.config.pretraining import pretraining_steps
 from lra_bench.config.search import TRIAL, is_trial
 from lra_bench.contracts import UserError
 from lra_bench.records import store
-from lra_bench.records.reference import boards
+from lra_bench.records.reference import boards, load_reference
 from lra_bench.records.schema import Record
 
 from .search import trials_folder
@@ -44,11 +44,14 @@ class Estimate:
         return "unknown" if self.seconds is None else f"{format_duration(self.seconds)} ({self.source})"
 
 
-def estimates(planned: Sequence[Planned], results: Path, reference: Path | None = None) -> list[Estimate]:
+def estimates(
+    planned: Sequence[Planned], results: Path, reference: Path | None = None, others: bool = False
+) -> list[Estimate]:
     """Return the estimated duration of each cell, from finished records of its task on its hardware in ``results``.
 
     For trials of a search, records of trials count, and the training of other records. If there is none, the records
-    of the same cell on the reference boards in the folder ``reference`` count.
+    of the same cell on the reference boards in the folder ``reference`` count, and with ``others`` those of all models
+    and versions of the protocol on a CPU.
     """
     folders = (results, trials_folder(results))
     by_task = {
@@ -56,10 +59,31 @@ def estimates(planned: Sequence[Planned], results: Path, reference: Path | None 
         for task in {each.cell.key.task for each in planned}
     }
     found = [estimate(each.cell, by_task[each.cell.key.task]) for each in planned]
-    return [
+    found = [
         on_boards(each.cell, reference) or own if own.seconds is None else own
         for each, own in zip(planned, found, strict=True)
     ]
+    if not others or all(own.seconds is not None for own in found):
+        return found
+    known = [each for each in load_reference(reference) if each.status == "ok" and each.wall_seconds is not None]
+    return [
+        _of_others(each.cell, known) or own if own.seconds is None else own
+        for each, own in zip(planned, found, strict=True)
+    ]
+
+
+def _of_others(cell: Cell, records: Iterable[Record]) -> Estimate | None:
+    """Return the median duration of all models on the boards in the task and protocol of a cell on a CPU."""
+    if not cell.key.hardware.startswith("cpu"):
+        return None
+    wanted = cell.key.task, cell.key.protocol_name
+    fits = [
+        _scaled(record, cell)
+        for record in records
+        if (record.key.task, record.key.protocol_name) == wanted and record.key.hardware.startswith("cpu")
+    ]
+    source = f"{len(fits)} record{'s' if len(fits) > 1 else ''} of other models on the boards"
+    return Estimate(statistics.median(fits), source, "other machines") if fits else None
 
 
 def on_boards(cell: Cell, reference: Path | None) -> Estimate | None:

@@ -36,8 +36,6 @@ SCRIPTS = [  # each uses names of earlier ones
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
     """Return the page as HTML from the records and every layout of them; it shows ``if_empty`` if there are none."""
-    import jinja2
-
     families = {record.key.model: "other" for record in records}
     families |= {record.key.model: record.capability.get("family", "other") for record in records if record.capability}
     board = frames["long"]
@@ -50,26 +48,38 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
         "minSeeds": MIN_SEEDS,
         "claimSeeds": CLAIM_SEEDS,
     }
-    sources = {name: _text(name) for name in ("page.html.j2", "page.css", *SCRIPTS)}
-    style = sources["page.css"] + colours.rules(families)
-    script = '"use strict";\n(async () => {\n' + "\n".join(sources[name] for name in SCRIPTS) + "})();\n"
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        loader=jinja2.DictLoader(sources),
-    )  # fmt: skip
-    return environment.get_template("page.html.j2").render(
-        style=style,
-        style_hash=_hash(style),
-        script=script,
-        script_hash=_hash(script),
-        icon=base64.b64encode(_text("icon.svg").encode()).decode(),
+    return document(
+        text_of("page.html.j2"),
+        text_of("page.css") + colours.rules(families),
+        '"use strict";\n(async () => {\n' + "\n".join(text_of(name) for name in SCRIPTS) + "})();\n",
         board=boards[0] if boards else None,
         published_note=LAYOUTS["published"].note,
         data=packed(data),
         if_empty=if_empty,
         count=len(records),
         last=max((record.finished_at for record in records), default="")[:10],
+    )
+
+
+def document(template: str, style: str, script: str = "", **values: Any) -> str:
+    """Return a self-contained HTML page from a template, which escapes all values.
+
+    The template receives ``values``, style and script with their hashes for the content security policy, the icon and
+    the version of lra-bench.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(template).render(
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        icon=base64.b64encode(text_of("icon.svg").encode()).decode(),
         version=metadata.version("lra-bench"),
+        **values,
     )
 
 
@@ -92,8 +102,9 @@ def packed(data: Any) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _text(name: str) -> str:
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+def text_of(name: str, package: str = __package__) -> str:
+    """Return the text of a file of a package, by default of this one."""
+    return (resources.files(package) / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -157,7 +157,7 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
         yield "detectable", f"{bound} (true difference detected with 80 % power, before the correction)"
     for remark in c.remarks:
         yield "note", remark
-    yield "verdict", _verdict(c, a, b)
+    yield "verdict", verdict(c, a, b)
 
 
 def _test(c: Comparison) -> str:
@@ -168,7 +168,8 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"
 
 
-def _verdict(c: Comparison, a: str, b: str) -> str:
+def verdict(c: Comparison, a: str, b: str) -> str:
+    """Return the verdict of a comparison of ``a`` and ``b`` in words: which is better, or why nothing is claimed."""
     if c.verdict == FLOOR_NOT_CLEARED:
         both = not c.clears_floor_a and not c.clears_floor_b
         who = "neither exceeds" if both else f"{a if c.clears_floor_b else b} does not exceed"

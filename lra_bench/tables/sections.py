@@ -94,7 +94,14 @@ def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
                 f"score_{task}": combine("mean", [row[f"floor_{task}"] for row in rows if row["kind"] == "measured"])
                 for task in tasks
             }
-            strongest = {**dict.fromkeys(rows[0]), "variant": "strongest floor", "kind": "measured", **floors}
+            metrics = {f"metric_{task}": tasks[task].metric for task in tasks}
+            strongest = {
+                **dict.fromkeys(rows[0]),
+                "variant": "strongest floor",
+                "kind": "measured",
+                **floors,
+                **metrics,
+            }
             rows = named_rows([row for row in rows if row["kind"] == "measured"])
             rows += [strongest] if section == "ranked" else []
             columns = [column for column in columns if column.name != "reference"]

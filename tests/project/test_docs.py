@@ -80,6 +80,14 @@ def test_the_task_of_the_guide_runs_outside_the_repository(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_the_commands_for_scripts_run(tmp_path: Path) -> None:
+    [record] = run_as_written(ROOT / "SKILL.md", tmp_path)
+    assert (record["status"], record["key"]["model"], record["reason"]) == ("ok", "my_mixer", "")
+    read = {"metrics", "floors", "extrapolation", "protocol_modified"}
+    assert read <= set(record) and "accuracy" in record["metrics"]["test"] and record["extrapolation"]["points"]
+
+
+@pytest.mark.slow
 def test_the_measurement_of_the_guide_is_run_shown_and_drawn(tmp_path: Path) -> None:
     document = ROOT / "docs" / "adding-a-measurement.md"
     (record,) = run_as_written(document, tmp_path)

@@ -1,0 +1,76 @@
+"""The command ``lra-bench card``."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lra_bench.errors import from_here
+from lra_bench.progress import say
+
+from .options import ConfigDir, Overrides, Reference, Results, print_table, root_of
+
+
+def card(
+    overrides: Overrides = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; comparisons need three")] = 1,
+    rivals: Annotated[
+        str, typer.Option(help="Models that are profiled and drawn next to the model and the Transformer")
+    ] = "local,mamba2",
+    pdf: Annotated[bool, typer.Option("--pdf", help="Also print the card on A4 with an installed Chromium")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the cells with their status and estimated duration; run none")
+    ] = False,
+    results: Results = None,
+    reference: Reference = None,
+    config_dir: ConfigDir = None,
+) -> None:
+    """Measure a model on a fixed grid and write one page about it, which works offline.
+
+    The card contains the abilities next to the rows of the boards, scores over length, speed, memory and inference
+    state, and with three seeds what is better and worse than the Transformer. Cells that have a record are not
+    measured again, and an interrupted card continues.
+    """
+    from lra_bench.card.plan import plan_card
+    from lra_bench.card.run import make_card
+    from lra_bench.records.reference import reference_root
+    from lra_bench.runtime.files import cache_read_only
+    from lra_bench.tables.naming import names_of
+
+    root, boards = root_of(results), reference_root(reference)
+    options = (overrides or [], range(seeds), names_of(rivals), root, boards, config_dir)
+    if dry_run:
+        with cache_read_only() if dry_run else nullcontext():
+            _print_plan(plan_card(*options), root, boards)
+        return
+    paths, code = make_card(*options, pdf=pdf, ended=lambda record: say(f"{record.key}: {record.status}"))
+    for path in paths:
+        print(f"Card: {from_here(path)}")
+    if code:
+        raise typer.Exit(code)
+
+
+def _print_plan(planned: Any, root: Path, boards: Path | None) -> None:
+    """Print a table of the cells, and the estimated duration of those that must run and of the profile."""
+    from lra_bench.grid.cost import estimates, format_duration, summary
+    from lra_bench.grid.status import must_run
+
+    to_run = [each for each in planned.cells if must_run(each, "never")]
+    found = estimates(to_run, root, boards, others=True)
+    costs = dict(zip((each.cell.key for each in to_run), found, strict=True))
+    print_table(
+        [
+            {"cell": str(each.cell.key), "status": each.status, "cost": costs.get(each.cell.key), "reason": each.reason}
+            for each in planned.cells
+        ]
+    )
+    if to_run:
+        say(summary(to_run, found))
+    if planned.profile_seconds:
+        names = ", ".join(each.name for each in planned.profile.candidates)
+        say(f"Profile of {names}: at least {format_duration(planned.profile_seconds)}.")
+    elif planned.stored is not None:
+        say("The profile is stored and is not measured again.")
