@@ -92,7 +92,8 @@ def card(
     chosen = select(records, tasks, first.key.protocol)
     names = (REFERENCE, *rivals)
     boards = [record for record in chosen if record.reference or record.key.model in names]
-    beside = [record for record in boards if not record.protocol_modified]
+    own = {record.key for record in cells}
+    beside = [r for r in boards if not r.protocol_modified and (r.reference or r.key not in own)]
     seeds = sorted({record.key.seed for record in cells})
     shown = [*cells, *(record for record in beside if record.key.model in names)]
     return document(

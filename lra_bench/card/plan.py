@@ -103,7 +103,8 @@ def plan_card(
     if len(models) != 1 or "," in models[0] or models[0] in ("", "ALL"):
         raise UserError("model=: a card describes one model; name it, for example model=performer")
     cells = [text for text in overrides if not _key(text).startswith(PROFILE_ONLY)]
-    if not {"hardware", "launcher"} & set(keys) and not any(key.startswith("launcher.") for key in keys):
+    hardware = [text.partition("=")[2] for text in overrides if _key(text) == "hardware"]
+    if hardware in ([], ["cpu"]) and not any(key.partition(".")[0] == "launcher" for key in keys):
         cells.append(f"launcher.workers={min(MOST_WORKERS, usable_cpus())}")
     grid = [f"grid={GRID}", f"seed={','.join(map(str, seeds))}"]
     own = plan([*grid, *cells], results, config_dir)
