@@ -271,7 +271,7 @@ def card(
         >>> lra_bench.card("my_mixer", config_dir="ideas", seeds=3)  # doctest: +SKIP
         [PosixPath('results/cards/my_mixer-quick-v3.html')]
     """
-    from lra_bench.card.run import make_card
+    from lra_bench.model_card.run import make_card
     from lra_bench.records.reference import reference_root
     from lra_bench.records.store import results_root
     from lra_bench.tables.naming import names_of

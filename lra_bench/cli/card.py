@@ -34,8 +34,8 @@ def card(
     state, and with three seeds what is better and worse than the Transformer. Cells that have a record are not
     measured again, and an interrupted card continues.
     """
-    from lra_bench.card.plan import plan_card
-    from lra_bench.card.run import make_card
+    from lra_bench.model_card.plan import plan_card
+    from lra_bench.model_card.run import make_card
     from lra_bench.records.reference import reference_root
     from lra_bench.runtime.files import cache_read_only
     from lra_bench.tables.naming import names_of

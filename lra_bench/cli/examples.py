@@ -24,8 +24,8 @@ EXAMPLES = {
     ),
     "card": (
         "lra-bench card model=performer --dry-run",
-        "lra-bench card model=my_mixer --config-dir ideas",
-        "lra-bench card model=my_mixer --config-dir ideas --seeds 3 --pdf",
+        "lra-bench card model=performer",
+        "lra-bench card model=performer --seeds 3 --rivals s4d,luna --pdf",
     ),
     "profile": (
         "lra-bench profile model=performer,local",

@@ -128,7 +128,7 @@ def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:
     sentences = []
     for record in {record.key.task: record for record in cells}.values():
         ranking, key = found.get(place_of(record)), key_of(record)
-        against = ranking and ranking.reference()
+        against = ranking.reference() if ranking is not None else None
         if ranking is None or against is None or key not in ranking.entries or key == against:
             continue
         if min(len(ranking.entries[each].records) for each in (key, against)) < MIN_SEEDS:
@@ -164,7 +164,8 @@ def results(cells: Sequence[Record], beside: Sequence[Record]) -> Section:
         status = "" if row["score"] is not None else str(row["reason"] or "no score")
         table.append({"task": row["task"], **texts, "transformer": reference, "remark": status})
     order = list(dict.fromkeys(record.key.task for record in cells))
-    found = pd.DataFrame(sorted(table, key=lambda row: order.index(row["task"])))
+    table.sort(key=lambda row: order.index(row["task"]))
+    found = pd.DataFrame(table)
     return Section("Results", found.loc[:, (found != "").any()].map(printable), frozenset(), frozenset(), "")
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.card import run
-from lra_bench.card.page import card, claims
-from lra_bench.card.plan import plan_card
 from lra_bench.contracts import UserError
+from lra_bench.model_card import run
+from lra_bench.model_card.page import card, claims
+from lra_bench.model_card.plan import plan_card
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.runtime.findings import Finding
