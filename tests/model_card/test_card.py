@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from lra_bench.contracts import UserError
+from lra_bench.grid.cost import estimates
+from lra_bench.grid.plan import plan
 from lra_bench.model_card import run
 from lra_bench.model_card.page import card, claims
 from lra_bench.model_card.plan import plan_card
@@ -117,6 +119,17 @@ def test_a_wrong_declaration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(run, "check_overrides", lambda overrides, config_dir: wrong)
     with pytest.raises(UserError, match="future tokens: outputs depend on later tokens; correct what it declares"):
         run.check_model(["model=mine"], None)
+
+
+def test_the_duration_of_a_new_model_is_that_of_others_on_the_boards(tmp_path: Path) -> None:
+    record = make_record("local", "recall")
+    assert record.training is not None and record.wall_seconds is not None
+    store.write(record, tmp_path / "boards" / "one")
+    cells = plan(["model=performer", "task=recall", "hardware=cpu"], tmp_path)
+    assert [each.seconds for each in estimates(cells, tmp_path, tmp_path / "boards")] == [None]
+    [found] = estimates(cells, tmp_path, tmp_path / "boards", others=True)
+    more = cells[0].cell.config.train.steps / record.training["steps"] - 1
+    assert found.seconds == pytest.approx(record.wall_seconds + more * record.training["train_seconds"])
 
 
 def test_printing_without_chromium_says_what_to_do(
