@@ -198,7 +198,7 @@ def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float
 def svg(page: Figure) -> bytes:
     """Return a page as SVG, with text as paths. Equal figures result in equal bytes."""
     written = BytesIO()
-    with style(), matplotlib.rc_context({"svg.hashsalt": "lra-bench", "svg.fonttype": "path"}):
+    with style.style(), matplotlib.rc_context({"svg.hashsalt": "lra-bench", "svg.fonttype": "path"}):
         page.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     return written.getvalue()
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,7 @@ from lra_bench.progress import bar, say
 from lra_bench.records.key import CellKey
 from lra_bench.records.reference import load_records
 from lra_bench.records.store import check_writable
-from lra_bench.runtime.files import replacing, temporary_folder, why
+from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.redaction import shareable
 
@@ -120,7 +121,11 @@ def print_pdf(page: Path) -> Path | None:
         say(f"--pdf: no Chromium is installed ({', '.join(BROWSERS)}); {by_hand}")
         return None
     path = page.with_suffix(".pdf")
-    with temporary_folder() as folder, bar(1, "Printing the card", unit="cards") as advance:
+    with (
+        tempfile.TemporaryDirectory(prefix="lra-bench-", ignore_cleanup_errors=True) as temporary_name,
+        bar(1, "Printing the card", unit="cards") as advance,
+    ):
+        folder = Path(temporary_name)
         options = [f"--user-data-dir={folder / 'browser'}", f"--print-to-pdf={folder / path.name}"]
         if os.geteuid() == 0:  # Chromium refuses to start its sandbox for the superuser
             options.append("--no-sandbox")
