@@ -32,6 +32,7 @@ from .prefix import with_prefix
 from .readout import Head, at_places, pool
 from .residual import check_residual, initialise_fixup
 from .reversible import run_reversibly
+from .stem import Patches, Stem, misfit, patched, tokens_of
 from .token_embedding import token_embedding
 
 
@@ -75,14 +76,17 @@ class SequenceModel(nn.Module):
                 "backbone.norm=batch: statistics over a batch leak later tokens to earlier ones, which the causal task "
                 f"{spec.name} does not allow; set backbone.norm=layer"
             )
-        self.spec, self.pooling, self.max_length = spec, pooling, options.max_length or spec.train_length
+        self.spec, self.pooling, self.stem_size, self.patch_size = spec, pooling, options.stem, options.patch
         layers = arrange(mixer, options.hybrid, depth)
         self.capability: Capability = layers.capability
-        if options.short_convolution is not None or options.block != "residual" or options.funnel is not None:
+        mixes = options.short_convolution, options.funnel, options.stem, options.patch
+        if options.block != "residual" or any(size is not None for size in mixes):
             self.capability = replace(self.capability, equivariant=False)
         self.requested_causal = options.causal
         self.causal = runs_causally(spec, self.capability) if options.causal is None else options.causal
         layers.check_rows(self.causal)
+        self.inner = patched(spec, options.patch, self.causal, ["model.controller"] if controller is not None else [])
+        self.max_length = self._positions(options.max_length or spec.train_length)
         with_cls = pooling == "cls" and not spec.per_token
         if pooling in ("cls", "first") and not spec.per_token and self.causal:
             raise UserError(
@@ -94,7 +98,7 @@ class SequenceModel(nn.Module):
         self.cls = nn.Parameter(torch.randn(width) * options.cls_scale) if with_cls else None
         self.position = network_position(
             position,
-            spec,
+            self.inner,
             width=width,
             heads=options.heads,
             max_length=self.max_length,
@@ -117,7 +121,9 @@ class SequenceModel(nn.Module):
         }
         self.depth, self.funnel, self.reversible = depth, options.funnel, options.reversible
         self.convolves = options.block == "evolved"
+        # Of the convolutions only those in front of the mixers have a memory.
         self.remembers = self.capability.memory and self.causal and controller is None and not self.convolves
+        self.remembers = self.remembers and options.stem is None and options.patch is None
         check_networks(options)
         check_residual(options, layers.kinds)
         check_funnel(options, spec, self.causal, layers.kinds)
@@ -147,6 +153,9 @@ class SequenceModel(nn.Module):
             add_convolutions(self.blocks, width, options.short_convolution, self.causal)
         if options.gate is not None:
             add_gates(self.blocks, options.gate, options)  # after the other weights, as above
+        stem, patch, grid = options.stem, options.patch, spec.grid
+        self.stem = None if stem is None else Stem(width, stem, causal=self.causal, grid=grid)  # after the others
+        self.patches = None if patch is None else Patches(width, patch, grid)
         self.mix = LayerMix(depth) if options.mix_layers else None
         if options.residual == "fixup":
             initialise_fixup(self.blocks, depth * (1 + options.feed_forward))
@@ -185,7 +194,7 @@ class SequenceModel(nn.Module):
         return x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Return the hidden states of the tokens after the last block and the final norm.
+        """Return the hidden states of the tokens, or patches, after the last block and the final norm.
 
         (B, N, E), or (2B, N, E) for pairs of documents, with the two documents of a pair adjacent.
         """
@@ -195,7 +204,8 @@ class SequenceModel(nn.Module):
         """Return why the hidden states of this network cannot be trained to restore inputs, None if they can."""
         if self.controller is not None:
             return f"{type(self.controller).__name__} gives tokens different depths"
-        return "backbone.funnel shortens the sequence" if self.funnel is not None else None
+        shortened = "patch" if self.patches is not None else "funnel" if self.funnel is not None else ""
+        return f"backbone.{shortened} shortens the sequence" if shortened else None
 
     def refuses_steps(self) -> str | None:
         """Return why ``read`` does not support this network, None if it does."""
@@ -207,6 +217,8 @@ class SequenceModel(nn.Module):
             return "reversible blocks have no memory"
         if self.convolves:
             return "blocks of the Evolved Transformer have no step form"
+        if self.stem is not None or self.patches is not None:
+            return "backbone.stem and backbone.patch have no step form"
         if type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows:
             return f"{type(self.mixers[0]).__name__} adds rows in front of the tokens"
         if self.position.depends_on_length:
@@ -233,7 +245,10 @@ class SequenceModel(nn.Module):
 
         0 and None as in ``Mixer.restricts_from``; the result is None if all layers return None.
         """
-        return 0 if self.funnel else restricts_from(self.mixers, self.cls is not None)
+        length = 0 if self.funnel else restricts_from(self.mixers, self.cls is not None)
+        if not length or self.patch_size is None:
+            return length
+        return 1 + (length - 1) * tokens_of(self.patch_size, self.spec.grid)
 
     def supports(self, spec: TaskSpec) -> str | None:
         """Return the reason why the mixer does not support the direction of the task, None if it does."""
@@ -244,7 +259,22 @@ class SequenceModel(nn.Module):
 
     def supports_length(self, length: int) -> str | None:
         """Return the reason why sequences of ``length`` tokens are not supported, or None if they are supported."""
-        return length_refusal(self.mixers, self.max_length, length) or self.position.supports_length(length)
+        if reason := self._misfit(length):
+            return reason
+        positions = self._positions(length)
+        return length_refusal(self.mixers, self.max_length, positions) or self.position.supports_length(positions)
+
+    def _misfit(self, length: int) -> str | None:
+        """Return why an image of ``length`` pixels has no patches or no convolution, None if it has."""
+        patch, grid = self.patch_size, self.spec.grid
+        if patch is None and (self.stem_size is None or self.causal):
+            return None
+        reason = misfit(length, patch or 1, grid)
+        return None if reason is None else f"backbone.{'stem' if patch is None else f'patch={patch}'}: {reason}"
+
+    def _positions(self, length: int) -> int:
+        """Return the number of positions of the blocks for ``length`` tokens."""
+        return length if self.patch_size is None else -(-length // tokens_of(self.patch_size, self.spec.grid))
 
     @property
     def layers(self) -> list[nn.Module]:
@@ -272,13 +302,19 @@ class SequenceModel(nn.Module):
         of them that one token uses: all except those of experts and values of a memory that it does not select.
         """
         parts = {
-            "embeddings": parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
+            "embeddings": sum(parameter_count(each) for each in self._inputs)
+            + (0 if self.cls is None else self.cls.numel()),
             "positions": parameter_count(self.position),
             "head": parameter_count(self.head),
         }
         total = parameter_count(self)
         body = total - sum(parts.values())
         return {"total": total, "body": body, "body_active": body - inactive_parameter_count(self), **parts}
+
+    @property
+    def _inputs(self) -> list[nn.Module]:
+        """Layers in front of the position encoding."""
+        return [each for each in (self.embedding, self.stem, self.patches) if each is not None]
 
     def _embed(self, batch: Batch, memory: Any, remembers: bool) -> tuple[Tensor, Context, Tensor | None]:
         """Return the inputs (B, P + N, E) of the first block, its context, and the tokens of the stream so far, (B,).
@@ -292,27 +328,44 @@ class SequenceModel(nn.Module):
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
         if reason := self.supports_length(inputs.shape[1]):
             raise UserError(reason)
+        x, host = self.embedding(inputs), None
+        if not batch.full and batch.host_lengths is not None:
+            host = batch.host_lengths.flatten()
+        if self.stem is not None or self.patches is not None:
+            x, lengths, host = self._joined(x, lengths, host, batch.full)
         if remembers:
             before = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
             positions = before[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
             seen = before + lengths
         else:
-            seen, positions = None, self.position.places(inputs.shape[1], inputs.device)
-        x = self.embedding(inputs)
+            seen, positions = None, self.position.places(x.shape[1], inputs.device)
         if "embed" in self.position.hooks:
             x = self.position.embed(x, positions)
         x = self.drop(x)
         padding = None
         if not batch.full:
-            host = None if batch.host_lengths is None else batch.host_lengths.flatten()
-            padding = Padding.from_lengths(lengths, inputs.shape[1], host)
+            padding = Padding.from_lengths(lengths, x.shape[1], host)
         if padding is not None:
             x = padding.zero(x)
         context = Context(
-            padding, positions, grid=self.spec.grid, keeps_memory=remembers, train_length=self.spec.train_length
+            padding, positions, grid=self.inner.grid, keeps_memory=remembers, train_length=self.inner.train_length
         )
         x, context = with_prefix(x, context, lengths, self.mixers[0], self.cls)
         return x, context, seen
+
+    def _joined(
+        self, x: Tensor, lengths: Tensor, host: Tensor | None, full: bool | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return embeddings x (B, N, E) after stem and patches, and the lengths (B,) on the device and on the host."""
+        if not full:
+            x = Padding.from_lengths(lengths, x.shape[1], host).zero(x)
+        if self.stem is not None:
+            x = self.stem(x)
+            if not full and self.patches is not None:
+                x = Padding.from_lengths(lengths, x.shape[1], host).zero(x)
+        if self.patches is None:
+            return x, lengths, host
+        return self.patches(x), self.patches.count(lengths), None if host is None else self.patches.count(host)
 
     def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
         """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.

@@ -121,6 +121,10 @@ class EmbeddingOptions:
         cls_scale: Standard deviation of the initial CLS embedding.
         max_length: Longest expected sequence in tokens; by default the training length. Longer sequences are rejected
             only if the mixer or the position encoding has a limit (``supports_length``).
+        stem: Kernel size of a convolution between the embedding and the first block (``Stem``): K tokens, or K × K
+            pixels of an image if the model is bidirectional. Null for no convolution.
+        patch: Size of patches that are joined into one position each before the first block (``Patches``): P tokens, or
+            P × P pixels of an image. Null for no patches.
     """
 
     embedding: Embedding = option(Embedding, of_system=True)
@@ -129,6 +133,8 @@ class EmbeddingOptions:
     position_scale: float | None = option(None, NOT_NEGATIVE)
     cls_scale: float = option(0.25, NOT_NEGATIVE)
     max_length: int | None = option(None, AT_LEAST_ONE)
+    stem: int | None = option(None, AT_LEAST_TWO, of_system=True)
+    patch: int | None = option(None, AT_LEAST_TWO, of_system=True)
 
 
 @dataclass

@@ -93,6 +93,14 @@ def check(systems, tasks, precision="bf16", longest=SHORT):
     assert not wrong, "\n".join(wrong)
 
 
+def test_stem_and_patches_train_without_waits_uploads_and_risks():
+    options = ["protocol=smoke", "model=transformer", "backbone.stem=3"]
+    cases = [[*options, f"task={task}"] for task in ("listops", "image", "copy")]
+    cases += [[*options, "backbone.patch=4", f"task={task}"] for task in ("listops", "retrieval_synthetic", "image")]
+    for case, found in zip(cases, run(cases=cases), strict=True):
+        assert found["status"] == "ok" and not mistakes("transformer", found), (case, found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [0, 1])
 def test_every_system_trains_without_waits_uploads_and_risks(half):

@@ -29,6 +29,7 @@ from lra_bench.models.output_heads import MixtureOfSoftmaxes, TiedOutput
 from lra_bench.models.positions.position import Position
 from lra_bench.models.product_keys import ProductKeyMemory
 from lra_bench.models.residual import PLAIN, RESIDUALS
+from lra_bench.models.stem import Patches, Stem
 from lra_bench.models.token_embedding import FactorisedEmbedding
 from tests.oracles import ORACLES, OUTPUTS
 from tests.support.agreements import Agreement, agreements
@@ -51,9 +52,11 @@ OPTIONS: dict[str, Any] = {
     "backbone.mix_layers": LayerMix,
     "backbone.output.kind=adaptive": AdaptiveSoftmax,
     "backbone.output.kind=mixture": MixtureOfSoftmaxes,
+    "backbone.patch": Patches,
     "backbone.product_keys": ProductKeyMemory,
     **{f"backbone.residual={name}": kind for name, kind in RESIDUALS.items() if name != PLAIN},
     "backbone.short_convolution": CanonLayer,
+    "backbone.stem": Stem,
     "model.mixer.merge=weighted_branches": WeightedBranches,
 }
 """Classes and functions of options with which any system can be modified."""
