@@ -93,9 +93,9 @@ def card(
     names = (REFERENCE, *rivals)
     boards = [record for record in chosen if record.reference or record.key.model in names]
     own = {record.key for record in cells}
-    beside = [r for r in boards if not r.protocol_modified and (r.reference or r.key not in own)]
+    others = [r for r in boards if not r.protocol_modified and (r.reference or r.key not in own)]
     seeds = sorted({record.key.seed for record in cells})
-    shown = [*cells, *(record for record in beside if record.key.model in names)]
+    shown = [*cells, *(record for record in others if record.key.model in names)]
     return document(
         text_of("card.html.j2", __package__),
         text_of("page.css") + text_of("card.css", __package__),
@@ -109,9 +109,9 @@ def card(
         groups=GROUPS,
         claims=claims(cells, chosen),
         least=MIN_SEEDS,
-        results=results(cells, beside),
-        systems=wide(cells, beside),
-        pictures=[*pictures(FIGURES, cells, shown, beside), *speed(profile, shown)],
+        results=results(cells, others),
+        systems=wide(cells, others),
+        pictures=[*pictures(FIGURES, cells, shown, others), *speed(profile, shown)],
         profile=[(title, rows) for title, rows in (tables(profile) if profile else ()) if rows and _of_card(title)],
         warnings=profile.warnings if profile else [],
         commands=commands,
@@ -141,9 +141,9 @@ def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:
     return sentences
 
 
-def results(cells: Sequence[Record], beside: Sequence[Record]) -> Section:
+def results(cells: Sequence[Record], others: Sequence[Record]) -> Section:
     """Return the table of results: one row per task, with the score of the Transformer."""
-    board = LAYOUTS["long"].make([*cells, *beside])
+    board = LAYOUTS["long"].make([*cells, *others])
     known = {column.named("4x"): column for column in registry.long()}
     keys = {(record.key.task, record.key.model, record.key.hash) for record in cells}
     rows = rows_of(board)
@@ -169,12 +169,12 @@ def results(cells: Sequence[Record], beside: Sequence[Record]) -> Section:
     return Section("Results", found.loc[:, (found != "").any()].map(printable), frozenset(), frozenset(), "")
 
 
-def wide(cells: Sequence[Record], beside: Sequence[Record]) -> list[Section]:
+def wide(cells: Sequence[Record], others: Sequence[Record]) -> list[Section]:
     """Return the tables of systems and tasks: the model, and the rows of the boards with ``FEWEST`` tasks or more."""
     tasks: dict[str, set[str]] = {}
-    for record in beside:
+    for record in others:
         tasks.setdefault(record.variant_name, set()).add(record.key.task)
-    several = [record for record in beside if len(tasks[record.variant_name]) >= FEWEST]
+    several = [record for record in others if len(tasks[record.variant_name]) >= FEWEST]
     layout = LAYOUTS["wide"]
     sections = layout.sections(systems(layout.make([*cells, *several])), short=True)
     return [

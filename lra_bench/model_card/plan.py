@@ -134,10 +134,10 @@ def _profile(
     if not others:
         return own
     shared = [text for text in overrides if not _of_model(text)]
-    [beside], _ = comparison_plans([*common, *shared, f"model={','.join(others)}"], results, config_dir)
+    [compared], _ = comparison_plans([*common, *shared, f"model={','.join(others)}"], results, config_dir)
     known = {candidate.hash for candidate in own.candidates}
-    further = [candidate for candidate in beside.candidates if candidate.hash not in known]
-    return replace(own, candidates=(*own.candidates, *further), refused=(*own.refused, *beside.refused))
+    further = [candidate for candidate in compared.candidates if candidate.hash not in known]
+    return replace(own, candidates=(*own.candidates, *further), refused=(*own.refused, *compared.refused))
 
 
 def _grid_hardware(config_dir: Path | None) -> list[str]:

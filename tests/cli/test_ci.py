@@ -28,6 +28,8 @@ CELLS = (
     "model=my_mixer task=csv task.path=reviews.csv protocol=smoke train.steps=100 train.lr=1e-2 hardware=cpu "
     "hardware.threads=1 tracker=none measure.flops=false measure.energy=false measure.extrapolation_ratios=[1]"
 )
+FAIL_IF = "score<-1 or speed<0.5 or inference_speed<0.5"
+"""Speeds far below those that other processes cause: the planted sleep is several times as long as a step."""
 LAST = "        return q.sigmoid()"
 COMMITS = {
     "equal": ("# My mixer", "# Mixer"),
@@ -64,7 +66,7 @@ def checkouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("commit", "rounds", "fails"), [("equal", 2, False), ("slower", 1, True), ("worse", 0, True)])
+@pytest.mark.parametrize(("commit", "rounds", "fails"), [("equal", 1, False), ("slower", 1, True), ("worse", 0, True)])
 def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_path, commit, rounds, fails) -> None:
     for name, source in (("base", "base"), ("head", commit)):
         shutil.copytree(checkouts / source, tmp_path / name)
@@ -75,7 +77,8 @@ def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_pa
     command.chmod(0o755)
     workflow: dict[str, Any] = yaml.safe_load(files_of(ROOT / "docs" / "ci.md")[".github/workflows/compare.yml"])
     job = workflow["jobs"]["compare"]
-    own = {"CELLS": CELLS, "LENGTHS": "[64]", "ROUNDS": str(rounds), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    own = {"CELLS": CELLS, "LENGTHS": "[64]", "ROUNDS": str(rounds), "FAIL_IF": FAIL_IF}
+    own["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary")
     environment = {name: str(value) for name, value in {**os.environ, **job["env"], **own}.items()}
     environment |= {
         "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",

@@ -19,8 +19,8 @@ def test_gains_are_those_of_the_leaderboard_with_an_interval_over_seeds() -> Non
     data = tabulate("gain", board()).set_index(["section", "model"])
     rows = leaderboard(board()).set_index(["section", "model"])
     assert set(data.index) == {("masked", "transformer"), ("masked", "s4"), ("causal", "transformer")}
-    for at, row in data.iterrows():
-        expected = rows.loc[at]
+    for at in data.index:
+        row, expected = data.loc[at], rows.loc[at]
         assert row["gain"] == pytest.approx(expected["difference"])
         assert (row["low"], row["high"]) == pytest.approx((expected["difference_low"], expected["difference_high"]))
     assert list(data["unit"].unique()) == ["seeds"] and list(data["seeds"].unique()) == [5]

@@ -17,7 +17,7 @@ N, E, FF, CLASSES = 64, 8, 16, 5
 
 def count(
     network: type[toy.Network], batch_size: int = 3, spec: TaskSpec | None = None, **options: object
-) -> flops.Flops:
+) -> flops.FlopCount:
     spec = spec or toy.spec(length=N)
     return count_flops(network(spec=spec, **options), synthetic_batch(spec, batch_size, spec.train_length, "cpu"))
 
