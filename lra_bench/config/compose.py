@@ -177,7 +177,7 @@ class Loader:
                 check_name(each.key_or_group, str(each.input_line).partition("=")[2], own)
         key = (*choices.values(), str(own))
         if key not in self._files:
-            self._files[key] = _converted(combined(layers), layers, ())
+            self._files[key] = _without(values, combined(layers), layers)
         config = _converted(_with_values(combined(layers), values), layers, values) if values else self._files[key]
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         users = [Layer("override", nested(each.key_or_group, each.value())) for each in values]
@@ -208,6 +208,13 @@ class Loader:
         named += [each.value() for each in values if each.key_or_group == "backbone._target_"]
         backbone: Callable[[], Backbone] = extended_backbone(named[-1] and str(named[-1]))
         return [Layer("default", _schema_defaults(backbone, measure_options())), *layers]
+
+
+def _without(values: Sequence[Override], files: dict[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
+    """Return the configuration without the overrides, but with the options of a backbone that they name."""
+    target = [nested(each.key_or_group, each.value()) for each in values if each.key_or_group == "backbone._target_"]
+    config = _converted(combined([Layer("", files), *(Layer("", each) for each in target)]), layers, ())
+    return merged(config, nested("backbone._target_", files["backbone"]["_target_"])) if target else config
 
 
 @cache

@@ -48,7 +48,7 @@ def test_extras_are_listed_with_the_command_that_installs_them(monkeypatch):
     installed = {"submitit": "1.5.4", "linformer": "0.2.3"}
     monkeypatch.setattr(doctor, "_version", installed.get)
     found = {finding.what: finding for finding in doctor._extras()}
-    names = ("nvidia", "accelerated", "slurm", "ray", "retrieval", "rl", "peers", "tokenizers", "notebook")
+    names = ("nvidia", "accelerated", "slurm", "ray", "retrieval", "rl", "peers", "tokenizers", "notebook", "optuna")
     assert set(found) == {f"extra {name}" for name in names}
     assert all(finding.ok is None for finding in found.values())
     assert found["extra slurm"].found == "submitit 1.5.4"

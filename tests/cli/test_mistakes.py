@@ -206,7 +206,7 @@ def test_a_missing_argument_names_the_command(folder, forks):
     done = forks.command(folder, "compare", "performer", check=False)
     assert (done.returncode, done.stderr) == (
         2,
-        "lra-bench: Missing argument 'B'; see lra-bench compare performer transformer --tasks listops\n",
+        "lra-bench: compare: name two variants, such as lra-bench compare performer local, or set --base\n",
     )
 
 
