@@ -30,6 +30,7 @@ from .legend import Entry
 HANDLE_EM = 4.2  # width of a column of a legend in addition to its text, in font sizes
 MOST_COLUMNS = 6
 MOST_LEGEND = 0.2  # fraction of the height of a page that its legend may take
+PLANNED_LEGEND = 0.8 * MOST_LEGEND  # the layout can make a page a fifth lower than it is planned
 MOST_MISSING = 0.03  # difference of the height of all axes from the requested one that needs no further computation
 
 
@@ -101,10 +102,10 @@ def pages(
         legends = [_in_columns(block, width) for block in blocks if block]
         inches = sum(height for _, height in legends)
         found = list(_divided(rows, style.line_inches(style.TITLE_POINTS) * (title.count("\n") + 1.5) + inches))
-        if inches <= MOST_LEGEND * min(height for _, height in found):
+        if inches <= PLANNED_LEGEND * min(height for _, height in found):
             break
     for number, (own, height) in enumerate(found):  # pages that are too low for the shortest legend
-        if (lacking := inches / MOST_LEGEND - height) > 0:
+        if (lacking := inches / PLANNED_LEGEND - height) > 0:
             share = lacking * columns / (len(own) + -len(own) % columns)
             found[number] = [panel._replace(height=panel.height + share) for panel in own], height + lacking
     left_out = [entry.sentence for entry in (*names, *marks) if entry not in (*blocks[0], *blocks[1])]
