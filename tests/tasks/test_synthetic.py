@@ -226,8 +226,8 @@ def test_number_of_rows_can_depend_on_the_length(cache):
     task = prepared(cache, "needle", extrapolation_rows={"24": 150, 32: 5, "20": 60})
     found = {length: task.split("test", length).num_rows for length in (16, 20, 22, 24, 26, 32, 40)}
     assert found == {16: 60, 20: 60, 22: 150, 24: 150, 26: 5, 32: 5, 40: 5}
-    options: dict[str, Any] = {"length": 30, "symbols": 7, "rows": ROWS}
-    same = NeedleTask(**options, extrapolation_rows={20: 60, 24: 150, 32: 5})
+    rows: Any = {20: 60, 24: 150, 32: 5}  # of a configuration, whose keys can be numbers
+    same = NeedleTask(length=30, symbols=7, rows=ROWS, extrapolation_rows=rows)
     assert task.fingerprint() == same.fingerprint() != prepared(cache, "needle", extrapolation_rows=60).fingerprint()
 
 
