@@ -154,7 +154,7 @@ class SequenceModel(nn.Module):
         if options.gate is not None:
             add_gates(self.blocks, options.gate, options)  # after the other weights, as above
         stem, patch, grid = options.stem, options.patch, spec.grid
-        self.stem = None if stem is None else Stem(width, stem, causal=self.causal, grid=grid)  # after the others
+        self.stem = None if stem is None else Stem(width, stem, causal=self.causal, grid=grid)
         self.patches = None if patch is None else Patches(width, patch, grid)
         self.mix = LayerMix(depth) if options.mix_layers else None
         if options.residual == "fixup":
@@ -194,7 +194,7 @@ class SequenceModel(nn.Module):
         return x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Return the hidden states of the tokens, or patches, after the last block and the final norm.
+        """Return the hidden states after the last block and the final norm, one for each token or patch.
 
         (B, N, E), or (2B, N, E) for pairs of documents, with the two documents of a pair adjacent.
         """

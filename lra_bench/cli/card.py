@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,19 +33,19 @@ def card(
     state, and with three seeds what is better and worse than the Transformer. Cells that have a record are not
     measured again, and an interrupted card continues.
     """
-    from lra_bench.model_card.plan import plan_card
+    from lra_bench.model_card.plan import CardRequest, plan_card
     from lra_bench.model_card.run import make_card
     from lra_bench.records.reference import reference_root
     from lra_bench.runtime.files import cache_read_only
     from lra_bench.tables.naming import names_of
 
     root, boards = root_of(results), reference_root(reference)
-    options = (overrides or [], range(seeds), names_of(rivals), root, boards, config_dir)
+    request = CardRequest(overrides or [], range(seeds), names_of(rivals), root, boards, config_dir)
     if dry_run:
-        with cache_read_only() if dry_run else nullcontext():
-            _print_plan(plan_card(*options), root, boards)
+        with cache_read_only():
+            _print_plan(plan_card(request), root, boards)
         return
-    paths, code = make_card(*options, pdf=pdf, ended=lambda record: say(f"{record.key}: {record.status}"))
+    paths, code = make_card(request, pdf=pdf, ended=lambda record: say(f"{record.key}: {record.status}"))
     for path in paths:
         print(f"Card: {from_here(path)}")
     if code:

@@ -145,7 +145,7 @@ def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "
 
 @cache
 def defaults() -> dict[str, Any]:
-    """Return the content of ``conf/config.yaml``."""
+    """Read ``conf/config.yaml``, which names the default option file of each group."""
     return dict(yaml_files.read(roots(None)[0] / "config.yaml", "lra-bench")[0])
 
 
@@ -177,7 +177,7 @@ class Loader:
                 check_name(each.key_or_group, str(each.input_line).partition("=")[2], own)
         key = (*choices.values(), str(own))
         if key not in self._files:
-            self._files[key] = _without(values, combined(layers), layers)
+            self._files[key] = _file_config(layers, values)
         config = _converted(_with_values(combined(layers), values), layers, values) if values else self._files[key]
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         users = [Layer("override", nested(each.key_or_group, each.value())) for each in values]
@@ -201,7 +201,7 @@ class Loader:
         return [*layers, *cell, *([Layer(cell[-1].origin, {"protocol": {"searched": True}})] if searched else [])]
 
     def _layers(self, choices: Mapping[str, str], values: Sequence[Override]) -> list[Layer]:
-        """Return the defaults of the schema, with the options of the chosen backbone, followed by ``layers``."""
+        """Return all layers, the first of which contains the default of every option, also of a custom backbone."""
         layers = self.layers(choices)
         backbones = [each.values.get("backbone") for each in layers]
         named = [each["_target_"] for each in backbones if isinstance(each, Mapping) and "_target_" in each]
@@ -210,8 +210,12 @@ class Loader:
         return [Layer("default", _schema_defaults(backbone, measure_options())), *layers]
 
 
-def _without(values: Sequence[Override], files: dict[str, Any], layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return the configuration without the overrides, but with the options of a backbone that they name."""
+def _file_config(layers: Sequence[Layer], values: Sequence[Override]) -> dict[str, Any]:
+    """Return the configuration of the option files alone.
+
+    If an override selects a custom backbone, its options are contained with their defaults.
+    """
+    files = combined(layers)
     target = [nested(each.key_or_group, each.value()) for each in values if each.key_or_group == "backbone._target_"]
     config = _converted(combined([Layer("", files), *(Layer("", each) for each in target)]), layers, ())
     return merged(config, nested("backbone._target_", files["backbone"]["_target_"])) if target else config

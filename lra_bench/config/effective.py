@@ -149,7 +149,7 @@ def mixer_capability(node: Mapping[str, Any]) -> Capability:
 
 
 def network_capability(target: str) -> Capability | None:
-    """Return the declared capabilities of a network, or None if its class declares none."""
+    """Return the ``Capability`` that the class of a network declares, or None."""
     return _capability(declared(target, "model.network").capability)
 
 

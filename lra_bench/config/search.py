@@ -128,13 +128,13 @@ def with_options(config: CellConfig, options: Mapping[str, Any]) -> CellConfig:
     return config
 
 
-def options_of(config: CellConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values of options in a configuration by their names, None if they are not set."""
+def options_of(config: CellConfig | Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of options by name, such as ``train.lr``; an option that is not set has the value None."""
     found = {}
     for option in names:
         node: Any = config
         for name in option.split("."):
-            node = node.get(name) if isinstance(node, dict) else getattr(node, name, None)
+            node = node.get(name) if isinstance(node, Mapping) else getattr(node, name, None)
         found[option] = node
     return found
 

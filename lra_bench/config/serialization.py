@@ -102,9 +102,9 @@ ACCEPTED = {int: (int, str), float: (int, float, str)}
 
 
 def converted(hint: Any, value: Any, option: str) -> Any:
-    """Return a copy of a value with the type of its option, of a section as a mapping in the order of the schema.
+    """Convert a value to the type of its option; a section becomes a dictionary in the order of the schema.
 
-    Texts are read as numbers, and integers are numbers with a fraction. Raises ``WrongValue`` if this is not possible.
+    Strings are parsed as numbers where a number is required. Raises ``WrongValue`` if the conversion is not possible.
     """
     if is_dataclass(hint):
         if not isinstance(value, Mapping):

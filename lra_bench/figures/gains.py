@@ -96,7 +96,7 @@ def _gains_of(records: Sequence[Record]) -> Iterator[tuple[Entry, Entry, Compari
 
 
 def _of_seeds(entry: Entry, plain: Entry, found: Comparison, sign: int) -> list[float]:
-    """Return the improvement of each shared seed."""
+    """Return the gain for each seed that both variants have."""
     pairs = ((entry.records[seed].score(), plain.records[seed].score()) for seed in found.shared_seeds)
     return [sign * (a - b) for a, b in pairs if a is not None and b is not None]
 

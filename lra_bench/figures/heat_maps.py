@@ -36,7 +36,7 @@ class _HeatMap(TaskTable):
         return record.status != "ok" or record.score() is not None
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant and task, from the seeds with a score, or from all seeds if none has one."""
+        """Return one row per variant and task, aggregated over the seeds with a score, otherwise over all seeds."""
         data = averaged(scores(records))
         scored = data["score"].notna()
         if scored.any():

@@ -87,7 +87,7 @@ class _LearningCurves(Curves):
         ax.set_ylabel(f"validation {units_of(rows)[1]}")
 
     def floors(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return those on the validation split, of panels without any those on the test split."""
+        """Return the floors of the validation split, or those of the test split for panels without them."""
         known = rows.dropna(subset=["floor"])
         of_validation = known["floor_split"] == "validation"
         any_of_panel = of_validation.groupby([known[name] for name in PANEL], dropna=False).transform("any")

@@ -77,7 +77,7 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
 
 
 def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], Look]) -> Iterator[Panel]:
-    """Yield the panels of a task: one, or several for many rows. Names are wrapped to a width of ``room`` inches."""
+    """Yield panels of at most ``ROWS_PER_PANEL`` rows; names are wrapped to ``room`` inches."""
     start = 0
     for keys in chunks(list(zip(group["model"], group["label"], strict=True)), ROWS_PER_PANEL):
         title = group["panel"].iloc[0] + (f" (continued from row {start + 1})" if start else "")

@@ -73,7 +73,10 @@ def estimates(
 
 
 def _of_others(cell: Cell, records: Iterable[Record]) -> Estimate | None:
-    """Return the median duration of all models on the boards in the task and protocol of a cell on a CPU."""
+    """Return the median duration of the cells of all models with the task and protocol of a cell, None if unknown.
+
+    Only records of CPUs are used, for cells on a CPU.
+    """
     if not cell.key.hardware.startswith("cpu"):
         return None
     wanted = cell.key.task, cell.key.protocol_name

@@ -61,7 +61,7 @@ def trials_folder(results: Path) -> Path:
 
 
 def is_searched(planned: Planned, rerun: str) -> bool:
-    """Return whether the rate or options of a cell must be chosen, because it is searched and the cell must run."""
+    """Return whether trials are needed: the cell uses a search and has to run."""
     return searches(planned.cell.config) and must_run(planned, rerun)
 
 

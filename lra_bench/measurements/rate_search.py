@@ -112,7 +112,7 @@ class Search(Measurement):
     """How the learning rate of the cell was chosen, if it was searched."""
 
     name = "search"
-    title = "Search of the learning rate"
+    title = "Hyperparameter search"
     Result = RateSearch
     columns = (
         Column(
@@ -194,7 +194,7 @@ def described(options: Mapping[str, Any]) -> str:
 
 
 def chosen_options(search: RateSearch) -> dict[str, Any] | None:
-    """Return the options that a search chose, by name; None if it chose none."""
+    """Return the chosen values by option, or None if no value could be chosen."""
     if "space" in search:
         return search.get("chosen")
     return None if search["chosen_lr"] is None else {RATE: search["chosen_lr"]}

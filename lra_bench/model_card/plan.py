@@ -40,6 +40,27 @@ FIXED = {"task": "lra-bench bench", "grid": "lra-bench bench", "seed": "--seeds"
 
 
 @dataclass(frozen=True)
+class CardRequest:
+    """What a card shows, and where its results are stored.
+
+    Attributes:
+        overrides: Overrides as in ``lra-bench bench``, without task, seed and grid.
+        seeds: The seeds. With ``MIN_SEEDS`` or more, cells of the Transformer are planned that no board contains.
+        rivals: Names of the models to profile together with the model and the Transformer.
+        results: The results folder, in which records and profiles are looked up.
+        reference: The folder of reference boards, None for no boards.
+        config_dir: Folder of additional configuration and classes.
+    """
+
+    overrides: Sequence[str]
+    seeds: Sequence[int]
+    rivals: Sequence[str]
+    results: Path
+    reference: Path | None
+    config_dir: Path | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """The cells and the profile of a card.
 
@@ -47,7 +68,6 @@ class Plan:
         model: Name of the model.
         own: The cells of the model.
         reference: The cells of the Transformer that no board contains; empty with too few seeds for comparisons.
-        rivals: Names of the profiled models.
         profile: The models to profile, None if the model does not support the task of the profile.
         stored: An earlier profile of the same models, None if there is none.
     """
@@ -55,7 +75,6 @@ class Plan:
     model: str
     own: Sequence[Planned]
     reference: Sequence[Planned]
-    rivals: Sequence[str]
     profile: ComparisonPlan | None
     stored: Profile | None
 
@@ -75,27 +94,13 @@ class Plan:
         return seconds * len(MODES) * len(lengths) * len(self.profile.candidates)
 
 
-def plan_card(
-    overrides: Sequence[str],
-    seeds: Sequence[int],
-    rivals: Sequence[str],
-    results: Path,
-    reference: Path | None,
-    config_dir: Path | None,
-) -> Plan:
-    """Plan the card of the model that ``overrides`` name, with further options of its cells.
-
-    Args:
-        overrides: Overrides as in ``lra-bench bench``, without task, seed and grid.
-        seeds: The seeds. With ``MIN_SEEDS`` or more, cells of the Transformer are planned that no board contains.
-        rivals: Names of the models to profile together with the model and the Transformer.
-        results: The results folder, in which records and profiles are looked up.
-        reference: The folder of reference boards, None for no boards.
-        config_dir: Folder of additional configuration and classes.
+def plan_card(request: CardRequest) -> Plan:
+    """Plan the cells and the profile of a card.
 
     Raises:
         UserError: If no model, or more than one, is named, or an override is wrong.
     """
+    overrides, seeds, results, config_dir = request.overrides, request.seeds, request.results, request.config_dir
     keys = [_key(text) for text in overrides]
     if wrong := next((key for key in keys if key in FIXED), None):
         raise UserError(f"{wrong}=: a card has a fixed grid; leave it out, or use {FIXED[wrong]}")
@@ -111,26 +116,25 @@ def plan_card(
     theirs: list[Planned] = []
     if len(seeds) >= MIN_SEEDS and models[0] != REFERENCE:
         fit = {each.cell.key.task for each in own if each.status not in (*NOT_RUN, "incompatible")}
-        done = {_cell(record.key) for record in load_reference(reference) if record.status == "ok"}
+        done = {_cell(record.key) for record in load_reference(request.reference) if record.status == "ok"}
         shared = [text for text in cells if not _of_model(text)]
         planned = plan([*grid, f"model={REFERENCE}", *shared], results, config_dir)
         theirs = [each for each in planned if each.cell.key.task in fit and _cell(each.cell.key) not in done]
-    profile = _profile(overrides, rivals, results, config_dir)
+    profile = _profile(request)
     stored = _stored(profile, results) if profile is not None else None
-    return Plan(models[0], own, theirs, rivals, profile, stored)
+    return Plan(models[0], own, theirs, profile, stored)
 
 
-def _profile(
-    overrides: Sequence[str], rivals: Sequence[str], results: Path, config_dir: Path | None
-) -> ComparisonPlan | None:
+def _profile(request: CardRequest) -> ComparisonPlan | None:
     """Return the profile of the model and its rivals, None if the model does not support the task of the profile."""
+    overrides, results, config_dir = request.overrides, request.results, request.config_dir
     given = {_key(text) for text in overrides}
     common = [text for text in (*PROFILE, *_grid_hardware(config_dir)) if _key(text) not in given]
     try:
         [own], _ = comparison_plans([*common, *overrides], results, config_dir)
     except UserError:  # the card shows why the cells of the model do not run
         return None
-    others = [name for name in rivals if name != REFERENCE]
+    others = [name for name in request.rivals if name != REFERENCE]
     if not others:
         return own
     shared = [text for text in overrides if not _of_model(text)]

@@ -26,7 +26,7 @@ from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.redaction import shareable
 
-from .plan import Plan, plan_card
+from .plan import CardRequest, plan_card
 
 if TYPE_CHECKING:
     from lra_bench.records.schema import Record
@@ -54,19 +54,12 @@ def check_model(overrides: Sequence[str], config_dir: Path | None) -> list[Findi
 
 
 def make_card(
-    overrides: Sequence[str],
-    seeds: Sequence[int],
-    rivals: Sequence[str],
-    results: Path,
-    reference: Path | None,
-    config_dir: Path | None,
-    pdf: bool = False,
-    ended: Callable[[Record], None] = lambda record: None,
+    request: CardRequest, pdf: bool = False, ended: Callable[[Record], None] = lambda record: None
 ) -> tuple[list[Path], int]:
     """Check the model, measure what is not measured yet, and write its card to the results folder.
 
-    The arguments are those of ``plan_card``. ``pdf`` also prints the card with an installed Chromium, and ``ended`` is
-    called with the record of each cell that has ended.
+    ``pdf`` also prints the card with an installed Chromium, and ``ended`` is called with the record of each cell that
+    has ended.
 
     Returns:
         The paths of the card, HTML and, if it was printed, PDF; and the largest exit code of the cells.
@@ -75,9 +68,10 @@ def make_card(
         UserError: If an argument is wrong, the check fails, no cell has a record, or a file cannot be written.
         KeyboardInterrupt: After Ctrl-C; the same call continues.
     """
+    results, config_dir = request.results, request.config_dir
     check_writable(results)
-    planned = plan_card(overrides, seeds, rivals, results, reference, config_dir)
-    findings = check_model(overrides, config_dir)
+    planned = plan_card(request)
+    findings = check_model(request.overrides, config_dir)
     for line in (
         *absences(not_run(planned.cells)),
         *destinations(planned.cells, results, "never"),
@@ -100,9 +94,9 @@ def make_card(
     from .page import card
 
     with bar(1, "Drawing the card", unit="cards") as advance:
-        records = load_records(results, reference if reference else "none")[1]
-        commands = _commands(planned, overrides, seeds, cells, config_dir)
-        text = card(cells, records, rivals, findings, profile, commands, _entries(planned, config_dir))
+        records = load_records(results, request.reference or "none")[1]
+        commands = _commands(request, cells)
+        text = card(cells, records, request.rivals, findings, profile, commands, _entries(planned.model, request))
         advance(1)
     path = results / FOLDER / f"{_file_name(cells[0])}.html"
     try:
@@ -141,30 +135,29 @@ def print_pdf(page: Path) -> Path | None:
     return path
 
 
-def _commands(
-    planned: Plan, overrides: Sequence[str], seeds: Sequence[int], cells: Sequence[Record], config_dir: Path | None
-) -> dict[str, str]:
-    """Return the commands that repeat the card, its profile and its cells, and compare its rows."""
-    folder = ["--config-dir", str(config_dir)] if config_dir else []
-    number = ["--seeds", str(len(seeds))] if list(seeds) == list(range(len(seeds))) and len(seeds) > 1 else []
+def _commands(request: CardRequest, cells: Sequence[Record]) -> dict[str, str]:
+    """Return the commands that repeat the card and its cells, and compare its rows."""
+    seeds = list(request.seeds)
+    folder = ["--config-dir", str(request.config_dir)] if request.config_dir else []
+    number = ["--seeds", str(len(seeds))] if seeds == list(range(len(seeds))) and len(seeds) > 1 else []
     first = cells[0]
     compared = ["compare", first.variant_name, "transformer", "--protocol", first.key.protocol]
     found = {
-        "This card": shlex.join(["lra-bench", "card", *overrides, *number, *folder]),
+        "This card": shlex.join(["lra-bench", "card", *request.overrides, *number, *folder]),
         "Comparison with the Transformer": shlex.join(["lra-bench", *compared]),
         "Cells": "\n".join(record.command for record in cells),
     }
     return {what: str(shareable(command)) for what, command in found.items() if command}
 
 
-def _entries(planned: Plan, config_dir: Path | None) -> str:
+def _entries(model: str, request: CardRequest) -> str:
     """Return the BibTeX entries of lra-bench and of the papers of the model, the Transformer and the rivals."""
     from lra_bench.tables.bibliography import bibliography, papers
     from lra_bench.tables.claims import REFERENCE
 
-    names = dict.fromkeys((planned.model, REFERENCE, *planned.rivals))
+    names = dict.fromkeys((model, REFERENCE, *request.rivals))
     own = SOFTWARE.format(version=metadata.version("lra-bench"))
-    return f"{own}\n{bibliography(papers(names, config_dir).values())}"
+    return f"{own}\n{bibliography(papers(names, request.config_dir).values())}"
 
 
 def _file_name(record: Record) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lra_bench.config.search import options_of
 from lra_bench.contracts import UserError
 from lra_bench.profiling.comparison.ratios import geometric_mean
 from lra_bench.records.profiles import ProfileRow, StoredProfile, load_profiles
@@ -27,11 +28,11 @@ POINTS = 100
 """Points per unit of a score: a point is 1 % of accuracy or 0.01 bits per character."""
 
 
-class Place(NamedTuple):
-    """What two checkouts have in common: a key without the versions of code, and with the options that were changed.
+class MatchedCell(NamedTuple):
+    """Identity of a cell in both checkouts: its key with the changed options instead of the hash.
 
-    ``options`` contains them as JSON, and ``system`` the name of the variant. ``seed`` is None for a system that was
-    only profiled.
+    ``options`` contains the changed options as JSON, ``system`` is the name of the variant, and ``seed`` is None for a
+    system that was only profiled.
     """
 
     task: str
@@ -51,7 +52,7 @@ class Change:
     """The change of one cell from the base to the head.
 
     Attributes:
-        place: The cell.
+        cell: The cell.
         values: Values by name in ``NAMES``: the difference of scores in points, negative if the head is worse, and
             ratios of the head to the base; None if unknown.
         missing: ``base`` or ``head`` if this folder lacks the cell, otherwise empty.
@@ -59,7 +60,7 @@ class Change:
         fails: Whether the condition holds, or the cell has failed in the head only.
     """
 
-    place: Place
+    cell: MatchedCell
     values: Mapping[str, Interval | None]
     missing: str = ""
     note: str = ""
@@ -68,14 +69,14 @@ class Change:
     def as_dict(self) -> dict[str, Any]:
         """Return the change as values for JSON."""
         values = {name: each and each._asdict() for name, each in self.values.items()}
-        own = {name: value for name, value in self.place._asdict().items() if name != "options"}
+        own = {name: value for name, value in self.cell._asdict().items() if name != "options"}
         return {**own, **values, "missing": self.missing, "note": self.note, "fails": self.fails}
 
 
 def changes(base: Path, head: Path | None, condition: Condition | None) -> list[Change]:
     """Return the changes of all cells and profiled systems from one results folder to another, sorted by cell.
 
-    Of several records of a cell, such as of several versions of the code, the latest counts.
+    If a cell has several records, for example of two versions of its code, the latest is used.
 
     Raises:
         UserError: If a folder does not exist, if the folders share no cell, or if a value of the condition is known in
@@ -85,8 +86,8 @@ def changes(base: Path, head: Path | None, condition: Condition | None) -> list[
         raise UserError(f"--base {base}: there is no such folder; name the results folder of the other checkout")
     sides = [_Side(base), _Side(existing_root(head))]
     found = []
-    for place in sorted(sides[0].places() | sides[1].places(), key=lambda each: tuple(map(str, each))):
-        change = _change(place, *sides)
+    for cell in sorted(sides[0].cells | sides[1].cells, key=lambda each: tuple(map(str, each))):
+        change = _change(cell, *sides)
         fails = change.fails or (condition is not None and condition.holds(change.values) is True)
         found.append(replace(change, fails=fails))
     both = [each for each in found if not each.missing]
@@ -107,83 +108,79 @@ def changes(base: Path, head: Path | None, condition: Condition | None) -> list[
 
 
 class _Side:
-    """The records of a results folder by cell, and for each profiled system the rows of its profiles, oldest first."""
+    """The contents of a results folder.
+
+    Attributes:
+        records: The latest record of each cell.
+        profiles: Rows of each profile of a system, oldest first.
+        cells: All cells, and the profiled systems without one.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.records: dict[Place, Record] = {}
+        self.records: dict[MatchedCell, Record] = {}
         records = load_all(root)
         for record in sorted(records, key=lambda each: (each.finished_at, each.key)):
-            self.records[_place(record)] = record
-        of_hash = {(record.key.task, record.key.hash): _place(record) for record in records}
-        self.profiles: dict[Place, list[dict[tuple[Any, ...], ProfileRow]]] = {}
+            self.records[_matched(record)] = record
+        of_hash = {(record.key.task, record.key.hash): _matched(record) for record in records}
+        self.profiles: dict[MatchedCell, list[dict[tuple[Any, ...], ProfileRow]]] = {}
         for profile in load_profiles(root, broken=lambda message: None):  # ``load_all`` has reported the broken ones
-            for place, rows in _systems(profile, of_hash).items():
-                self.profiles.setdefault(place, []).append(rows)
-
-    def places(self) -> set[Place]:
-        """Return the cells, and the profiled systems without a cell."""
-        of_cells = {place._replace(seed=None) for place in self.records}
-        return {*self.records, *(self.profiles.keys() - of_cells)}
+            for cell, rows in _systems(profile, of_hash).items():
+                self.profiles.setdefault(cell, []).append(rows)
+        of_cells = {cell._replace(seed=None) for cell in self.records}
+        self.cells = {*self.records, *(self.profiles.keys() - of_cells)}
 
 
-def _place(record: Record) -> Place:
+def _matched(record: Record) -> MatchedCell:
     key, differences = record.key, {**record.variant["differences"]}
     differences.pop(EDITED, None)
-    values = {name: _value(record.config, name) for name in record.protocol_modified}
+    values = options_of(record.config, record.protocol_modified)
     options = json.dumps([differences, record.variant["position"], values], sort_keys=True)
     name = variant_name(key.model, {**differences, **values}, record.variant["position"])
-    return Place(key.task, key.protocol, key.hardware, name, options if options != NO_OPTIONS else "", key.seed)
+    return MatchedCell(key.task, key.protocol, key.hardware, name, options if options != NO_OPTIONS else "", key.seed)
 
 
 NO_OPTIONS = json.dumps([{}, None, {}])
 
 
-def _value(config: Mapping[str, Any], option: str) -> Any:
-    node: Any = config
-    for name in option.split("."):
-        node = node.get(name) if isinstance(node, Mapping) else None
-    return node
-
-
 def _systems(
-    profile: StoredProfile, of_hash: Mapping[tuple[str, str], Place]
-) -> dict[Place, dict[tuple[Any, ...], ProfileRow]]:
+    profile: StoredProfile, of_hash: Mapping[tuple[str, str], MatchedCell]
+) -> dict[MatchedCell, dict[tuple[Any, ...], ProfileRow]]:
     """Return the rows of each system by mode, length and batch, without those of the baselines."""
-    found: dict[Place, dict[tuple[Any, ...], ProfileRow]] = {}
+    found: dict[MatchedCell, dict[tuple[Any, ...], ProfileRow]] = {}
     hardware = profile.path.parent.name
     for row in profile.rows:
         if row.get("baseline"):
             continue
         name = row["variant"].removesuffix(f" · {EDITED}")
-        own = Place(profile.task, profile.protocol, hardware, name, "", None)
-        place = of_hash.get((profile.task, row["hash"]), own)._replace(seed=None)
+        own = MatchedCell(profile.task, profile.protocol, hardware, name, "", None)
+        cell = of_hash.get((profile.task, row["hash"]), own)._replace(seed=None)
         batch = row["batch_policy"], row["batch_size"] if row["batch_policy"] == "fixed" else None
-        found.setdefault(place, {}).setdefault((row["mode"], row["length"], *batch), row)
+        found.setdefault(cell, {}).setdefault((row["mode"], row["length"], *batch), row)
     return found
 
 
-def _change(place: Place, base: _Side, head: _Side) -> Change:
+def _change(cell: MatchedCell, base: _Side, head: _Side) -> Change:
     values: dict[str, Interval | None] = dict.fromkeys(NAMES)
-    lacking = [name for name, side in (("base", base), ("head", head)) if place not in side.places()]
+    lacking = [name for name, side in (("base", base), ("head", head)) if cell not in side.cells]
     if lacking:
-        return Change(place, values, missing=lacking[0])
-    system = place._replace(seed=None)
+        return Change(cell, values, missing=lacking[0])
+    system = cell._replace(seed=None)
     values |= _costs(base.profiles.get(system, ()), head.profiles.get(system, ()))
-    if place.seed is None:
-        return Change(place, values)
-    before, after = base.records[place], head.records[place]
+    if cell.seed is None:
+        return Change(cell, values)
+    before, after = base.records[cell], head.records[cell]
     if before.status != after.status:
-        return Change(place, values, note=f"{before.status}, now {after.status}", fails=before.status == "ok")
+        return Change(cell, values, note=f"{before.status}, now {after.status}", fails=before.status == "ok")
     values["parameters"] = _exact(_ratio(*((each.parameters or {}).get("total") for each in (after, before))))
     fingerprints = {each.data["fingerprint"] for each in (before, after) if each.data}
     if len(fingerprints) > 1:
-        return Change(place, values, note="the data differ")
+        return Change(cell, values, note="the data differ")
     old, new = before.score(), after.score()
     if old is None or new is None or before.metric != after.metric:
-        return Change(place, values, note="no score")
+        return Change(cell, values, note="no score")
     values["score"] = _exact(POINTS * (old - new if after.metric == BITS else new - old))
-    return Change(place, values)
+    return Change(cell, values)
 
 
 def _exact(value: float | None) -> Interval | None:
@@ -256,11 +253,11 @@ def rows(found: Sequence[Change]) -> list[dict[str, str]]:
     """Return the changes as a table: text by heading, without columns that are the same or empty in all rows."""
     table = [
         {
-            "task": change.place.task,
-            "protocol": change.place.protocol,
-            "hardware": change.place.hardware,
-            "system": change.place.system,
-            "seed": "" if change.place.seed is None else str(change.place.seed),
+            "task": change.cell.task,
+            "protocol": change.cell.protocol,
+            "hardware": change.cell.hardware,
+            "system": change.cell.system,
+            "seed": "" if change.cell.seed is None else str(change.cell.seed),
             "score": _points(change.values["score"]),
             **{name.replace("_", " "): _times(change.values[name]) for name in NAMES[1:]},
             "result": _result(change),
@@ -276,7 +273,7 @@ def verdict(found: Sequence[Change], condition: Condition | None) -> str:
     """Return the number of rows that fail, and the cells that one folder lacks, as sentences."""
     failed, missing = sum(each.fails for each in found), [each for each in found if each.missing]
     count = f"{failed} of {len(found) - len(missing)} rows fail{'' if condition is None else f': {condition.text}'}."
-    return "\n".join([count, *(f"Missing in the {each.missing}: {each.place}." for each in missing)])
+    return "\n".join([count, *(f"Missing in the {each.missing}: {each.cell}." for each in missing)])
 
 
 def markdown(found: Sequence[Change], condition: Condition | None) -> str:

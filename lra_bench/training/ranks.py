@@ -219,7 +219,7 @@ def _variables(hardware: Hardware, port: int) -> dict[str, str]:
     # DDP warns if find_unused_parameters finds no unused parameter.
     defaults = {"OMP_NUM_THREADS": str(hardware.threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if "lo" in (name for _, name in socket.if_nameindex()):
-        # The host name may resolve to another address; ranks of one machine can use the loopback interface.
+        # Use the loopback interface, because the host name may resolve to an address that is not reachable.
         defaults["GLOO_SOCKET_IFNAME"] = "lo"
     chosen = {name: os.environ.get(name, value) for name, value in defaults.items()}
     return {**chosen, "WORLD_SIZE": str(hardware.processes), "MASTER_PORT": str(port)}

@@ -15,7 +15,7 @@ from lra_bench.grid.cost import estimates
 from lra_bench.grid.plan import plan
 from lra_bench.model_card import run
 from lra_bench.model_card.page import card, claims
-from lra_bench.model_card.plan import plan_card
+from lra_bench.model_card.plan import CardRequest, plan_card
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.runtime.findings import Finding
@@ -111,7 +111,7 @@ def test_the_file_name_is_safe() -> None:
 )
 def test_wrong_options_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        plan_card(overrides, [0], ["mamba2"], tmp_path, None, None)
+        plan_card(CardRequest(overrides, [0], ["mamba2"], tmp_path, None, None))
 
 
 def test_a_wrong_declaration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

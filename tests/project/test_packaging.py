@@ -141,7 +141,7 @@ def test_the_source_distribution_builds_the_wheel_and_contains_the_tests(
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path, filter="data")
     source = next(path for path in tmp_path.iterdir() if path.is_dir())
-    # Files about git, images and services are those of the checkout.
+    # The source distribution omits files for git, Docker and GitHub.
     expected = {
         name for name in project_files() if name.rpartition("/")[2] not in OF_CHECKOUT and ".github" not in name
     }

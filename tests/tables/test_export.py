@@ -98,7 +98,7 @@ def test_best_scores_are_bold_and_scores_at_the_floor_are_marked() -> None:
     frame = LAYOUTS["long"].make(
         [make_record(m, seed=s, accuracy=x + 0.01 * s) for m, x in scores.items() for s in range(3)]
     )
-    # Without predictions the second row cannot be tested against the best.
+    # The second row has no predictions, so it is not tested against the best row.
     assert re.findall(r"\*\*([\d.]+)", export.render(frame, "markdown")) == ["51.0"]
     assert "31.0 (30.0, 31.0, 32.0) °" in export.render(frame, "terminal", 300)
     assert "| 31.0 % (30.0, 31.0, 32.0) ° " in export.render(frame, "markdown")

@@ -108,7 +108,7 @@ def test_cells_are_matched_without_the_code_and_seed_by_seed(tmp_path: Path) -> 
         make_record(seed=2, accuracy=0.5, hash="bbbbbbbb"),
         make_record(seed=0, accuracy=0.5, hash="cccccccc", differences={"model.mixer.features": 8}),
     )
-    found = sorted(compared(tmp_path, "score<-1"), key=lambda each: (each.missing, each.place[-1]))
+    found = sorted(compared(tmp_path, "score<-1"), key=lambda each: (each.missing, each.cell[-1]))
     first, second, third, other = found
     assert first.values["score"] == exact(0) and not first.fails
     assert second.values["score"] == pytest.approx(exact(-3)) and second.fails
@@ -154,14 +154,14 @@ def test_speeds_are_paired_and_fail_only_beyond_their_interval(tmp_path, heads, 
     speed, memory = change.values["speed"], change.values["memory"]
     assert speed is not None and speed.value == pytest.approx(value) and speed.low < speed.value < speed.high
     assert change.fails is fails and memory is not None and memory.value == pytest.approx(1.1)
-    assert (change.place.system, change.place.seed) == ("performer", None)  # the baseline is not a row
+    assert (change.cell.system, change.cell.seed) == ("performer", None)  # the baseline is not a row
 
 
 def test_costs_belong_to_the_cells_of_the_profiled_hash(tmp_path: Path) -> None:
     options = {"differences": {"model.mixer.features": 8}, "hash": "0a1b2c3d"}
     for side in ("base", "head"):
         write(tmp_path / side, make_record(**options), make_record(hash="dddddddd"), profiles=[profile_of(2.0)])
-    plain, features = sorted(compared(tmp_path), key=lambda each: each.place.system)
+    plain, features = sorted(compared(tmp_path), key=lambda each: each.cell.system)
     assert plain.values["speed"] is None and features.values["speed"] is not None
 
 

@@ -99,10 +99,10 @@ def test_the_page_and_the_description_explain_the_search() -> None:
     on_page = str(data_of(text)["protocols"])
     assert "Searched learning rate at an end of the grid: not ranked" in on_page and "searched rate" in on_page
     groups = dict(facts.groups([records[-1]]))
-    found = dict(groups["Search of the learning rate"])
+    found = dict(groups["Hyperparameter search"])
     assert "0.09, at an end of the grid" in found["searched rate"]
     assert "max_lr=0.001" in found["rates by hint"]
-    assert "Search of the learning rate" not in dict(facts.groups([records[0]]))
+    assert "Hyperparameter search" not in dict(facts.groups([records[0]]))
     shown = describe(searched("local", search=make_search(diverged=3e-2)))
     assert "0.003 (protocol: 0.001; seeds 1000, 1001; the rule)" in shown
     assert "0.03: a trial diverged or failed" in shown and "10, 600 s" in shown
