@@ -34,11 +34,14 @@ gc.disable()  # until tests are collected
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow all cases of tests marked ``one_in(n)`` but one in ``n``, chosen by a checksum of their name."""
+    """Mark cases of tests marked ``one_in(n)`` as slow, or as long if the test is slow, except one in ``n``.
+
+    That one is chosen by a checksum of its name.
+    """
     for item in items:
         marker = item.get_closest_marker("one_in")
         if marker is not None and zlib.crc32(item.name.encode()) % marker.args[0]:
-            item.add_marker("slow")
+            item.add_marker("long" if item.get_closest_marker("slow") else "slow")
 
 
 def pytest_collection_finish() -> None:

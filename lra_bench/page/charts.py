@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
-
-import pandas as pd
 
 from lra_bench.figures.contract import Figure
 from lra_bench.figures.legend import ended
@@ -24,6 +23,7 @@ POINTS = 80  # most points of a learning curve on the page
 
 Key = tuple[str, ...]
 Chart = dict[str, Any]
+Row = dict[Hashable, Any]
 
 
 def key_of(record: Record) -> Key:
@@ -52,23 +52,21 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
     if not (scored := _drawn(records, extrapolation)):
         return {}
-    data = extrapolation.averaged(scored)
-    references = _references(data[data["knob"] == ""], "length_variant")
+    data = extrapolation.averaged(scored).to_dict("records")
+    references = _references([row for row in data if row["knob"] == ""], "length_variant")
     found = {}
-    for key, cell in _grouped(data, CELL):
-        first = cell.iloc[0]
+    for key, cell in _grouped(data, CELL).items():
+        first = cell[0]
         factor, unit = units(first["metric"])
         series = []
-        for curve, rows in _grouped(cell, ["length_variant", "knob"]):
+        for curve, rows in _grouped(cell, ["length_variant", "knob"]).items():
             style = "own" if curve == (first["length_variant"], "") else "variant"
             series.append(
                 _series(readable(" · ".join(filter(None, curve))), style, _points(rows, "ratio", "score", factor))
             )
-        own = cell[(cell["length_variant"] == first["length_variant"]) & (cell["knob"] == "")]
-        floors = own.dropna(subset=["floor"])
-        if len(floors):
-            points = sorted(zip(floors["ratio"], factor * floors["floor"], strict=True))
-            series.append(_series(f"{readable(str(own['floor_name'].iloc[0]))} floor", "floor", points))
+        own = [row for row in cell if row["length_variant"] == first["length_variant"] and row["knob"] == ""]
+        if points := sorted((row["ratio"], factor * row["floor"]) for row in own if is_known(row["floor"])):
+            series.append(_series(f"{readable(str(own[0]['floor_name']))} floor", "floor", points))
         reference = references.get(_key(first, [*COMPARED, "length_variant"]))
         if reference is not None and first["model"] != REFERENCE:
             series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))
@@ -81,36 +79,38 @@ def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the charts of time and peak memory over length of each cell, with the transformer on the same hardware."""
     if not (timed := _drawn(records, speed_vs_length)):
         return {}
-    data = speed_vs_length.table(timed)
-    references = _references(data[data["mode"] == "train"], "batch", "quantity")
+    data = speed_vs_length.table(timed).to_dict("records")
+    references = _references([row for row in data if row["mode"] == "train"], "batch", "quantity")
     found: dict[Key, list[Chart]] = {}
-    for key, cell in _grouped(data, CELL):
+    for key, cell in _grouped(data, CELL).items():
         charts = found.setdefault(key, [])
-        for _, rows in _grouped(cell, ["batch", "quantity"]):
-            if rows["value"].notna().any():
-                charts.append(_cost(rows, references.get(_key(rows.iloc[0], [*COMPARED, "batch", "quantity"]))))
+        for rows in _grouped(cell, ["batch", "quantity"]).values():
+            if any(is_known(row["value"]) for row in rows):
+                charts.append(_cost(rows, references.get(_key(rows[0], [*COMPARED, "batch", "quantity"]), [])))
     return found
 
 
-def _cost(rows: pd.DataFrame, reference: pd.DataFrame | None) -> Chart:
+def _cost(rows: Sequence[Row], reference: Sequence[Row]) -> Chart:
     """Return the chart of one quantity at one batch size."""
-    drawn = rows.dropna(subset=["value"])
-    first = drawn.iloc[0]
+    drawn = [row for row in rows if is_known(row["value"])]
+    first = drawn[0]
     is_time = first["quantity"] == "time"
     factor = 1e3 if is_time else 1e-6
     series = [
         _series(SPOKEN[mode], style, _points(own, "length", "value", factor))
         for mode, style in (("train", "own"), ("inference", "variant"))
-        if len(own := drawn[drawn["mode"] == mode])
+        if (own := [row for row in drawn if row["mode"] == mode])
     ]
-    known = None if reference is None else reference.dropna(subset=["value"])
-    if known is not None and len(known) and first["model"] != REFERENCE:
+    known = [row for row in reference if is_known(row["value"])]
+    if known and first["model"] != REFERENCE:
         label = f"{REFERENCE}, training, in a run of its own"
         series.append(_series(label, "reference", _points(known, "length", "value", factor)))
-    failed = rows[rows["status"] != "ok"].sort_values("length", kind="stable").drop_duplicates("mode")
+    failed: dict[str, Row] = {}
+    for row in sorted(rows, key=itemgetter("length")):
+        if row["status"] != "ok":
+            failed.setdefault(row["mode"], row)
     notes = [
-        f"{SPOKEN[mode]} failed at {length:,} tokens: {ended(status)}"
-        for mode, length, status in zip(failed["mode"], failed["length"], failed["status"], strict=True)
+        f"{SPOKEN[mode]} failed at {row['length']:,} tokens: {ended(row['status'])}" for mode, row in failed.items()
     ]
     axis = (f"length (tokens), batch size {first['batch'].removeprefix('batch')}", "log")
     unit = "milliseconds" if is_time else f"{first['counter']}, MB"
@@ -122,27 +122,32 @@ def _drawn(records: Sequence[Record], figure: Figure) -> list[Record]:
     return [record for record, reason in zip(records, figure.exclusions(records), strict=True) if not reason]
 
 
-def _key(row: pd.Series, names: Iterable[str]) -> Key:
+def _key(row: Row, names: Iterable[str]) -> Key:
     return tuple(str(row[name]) for name in names)
 
 
-def _grouped(rows: pd.DataFrame, names: Sequence[str]) -> list[tuple[Key, pd.DataFrame]]:
+def _grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[Key, list[Row]]:
     """Return the rows by the values of columns, as text; groups and rows keep their order."""
-    groups = rows.groupby(list(names), sort=False, dropna=False, observed=True)
-    return [(tuple(map(str, key)), group) for key, group in groups]
+    groups: dict[Key, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_key(row, names), []).append(row)
+    return groups
 
 
-def _references(rows: pd.DataFrame, *further: str) -> dict[Key, pd.DataFrame]:
+def _references(rows: Iterable[Row], *further: str) -> dict[Key, list[Row]]:
     """Return the rows of the transformer under the unmodified protocol, grouped by the columns that must match."""
-    plain = rows[(rows["variant"] == REFERENCE) & (rows["section"] == "ranked")]
+    plain = [row for row in rows if row["variant"] == REFERENCE and row["section"] == "ranked"]
     groups = _grouped(plain, [*COMPARED, *further])
-    return {key: group[group["hash"] == group["hash"].iloc[0]] for key, group in groups}
+    return {key: [row for row in group if row["hash"] == group[0]["hash"]] for key, group in groups.items()}
 
 
-def _points(rows: pd.DataFrame, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
+def _points(rows: Iterable[Row], x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
     """Return the points with their intervals, sorted by x."""
-    ordered = rows.sort_values(x, kind="stable")
-    return list(zip(ordered[x], *(factor * ordered[name] for name in (y, "low", "high")), strict=True))
+    ordered = sorted(rows, key=itemgetter(x))
+    return [
+        (row[x], *(factor * row[name] if is_known(row[name]) else None for name in (y, "low", "high")))
+        for row in ordered
+    ]
 
 
 def _series(name: str, style: str, points: Iterable[Sequence[Any]]) -> dict[str, Any]:

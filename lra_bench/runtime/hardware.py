@@ -53,7 +53,8 @@ class HardwareOptions:
         processes: Number of processes that train one cell under ``ddp`` or ``fsdp``. Default: one per CUDA device, or
             ``CPU_PROCESSES`` on a CPU.
         strategy: ``none`` (one process), ``ddp`` or ``fsdp``.
-        threads: Threads per process. Default: the available cores divided by ``processes``.
+        threads: Threads per process. Default: ``$OMP_NUM_THREADS`` if set, otherwise the available cores divided by
+            ``processes``.
         micro_batch: Largest number of examples per process in one forward and backward pass; gradients are
             accumulated over the micro-batches of a batch. Default: the entire batch.
         timeout_seconds: Time limit of a cell in seconds; null for none.
@@ -219,8 +220,16 @@ def on_cpu(options: HardwareOptions) -> bool:
 
 
 def _threads(options: HardwareOptions) -> int:
-    """Return the number of threads per process: as configured, or an equal part of the available cores."""
-    return options.threads or max(1, usable_cpus() // processes_of(options))
+    """Return the number of threads per process: as configured, or an equal part of the available cores.
+
+    As in torch, the environment variable ``OMP_NUM_THREADS`` changes the default.
+    """
+    if options.threads:
+        return options.threads
+    of_environment = os.environ.get("OMP_NUM_THREADS", "")
+    if of_environment.isdecimal() and THREADS.allows(int(of_environment)):
+        return int(of_environment)
+    return max(1, usable_cpus() // processes_of(options))
 
 
 def device_name(options: HardwareOptions) -> str:

@@ -101,7 +101,7 @@ def test_failed_cells_have_records_and_finished_ones_are_not_run_again(
 SCRIPT = """
 import lra_bench
 
-fast = {options!r} | {{"train.steps": 3000, "train.evaluate_every": 3000, "hardware.checkpoint_seconds": 0}}
+fast = {options!r} | {{"train.steps": 400, "train.evaluate_every": 400, "hardware.checkpoint_seconds": 0}}
 results = lra_bench.bench("bag_of_tokens", "listops", protocol="smoke", hardware="cpu", overrides=fast)
 print(results[0].status, results[0].attempt)
 """
@@ -133,7 +133,7 @@ def test_the_same_call_continues_after_ctrl_c(tmp_path: Path) -> None:
     assert record["status"] == "interrupted" and "the same command resumes" in record["reason"]
     printed, _ = start().communicate(timeout=300)
     assert printed.splitlines()[-1] == "ok 2", printed
-    assert json.loads(next(folder.results.rglob("seed0.json")).read_text())["training"]["steps"] == 3000
+    assert json.loads(next(folder.results.rglob("seed0.json")).read_text())["training"]["steps"] == 400
 
 
 OWN_MODEL = """

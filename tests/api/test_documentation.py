@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -111,54 +110,3 @@ def test_the_script_of_the_page_prints_a_table(tmp_path: Path) -> None:
     measured = sorted((record["key"]["model"], record["key"]["seed"], record["status"]) for record in records)
     names = [("gru_wrapped", 0), ("local", 0), ("local", 1), ("transformer", 0), ("transformer", 1)]
     assert measured == [(*name, "ok") for name in names]
-
-
-SCRIPT = """
-from pathlib import Path
-
-import lra_bench
-
-results = lra_bench.bench(["local", "performer"], "recall", seeds=range(3), overrides={"train.lr": 3e-4})
-best: float | None = results.best.score()
-rows: int = len(results.frame)
-names: list[str] = lra_bench.list_models(causal=True)
-first = results[0]
-status: str = first.status
-shorter: lra_bench.Results = results[:1]
-for record in results:
-    print(record.status, record.score())
-weights = lra_bench.load_model(first).state_dict()
-points = lra_bench.evaluate(first, [50], write=False)
-pages: list[Path] = list(lra_bench.plot("ranks"))
-print(lra_bench.leaderboard().shape, lra_bench.compare("local", "performer").shape, lra_bench.__version__)
-print([finding.ok for finding in lra_bench.check("local")])
-print(lra_bench.profile("local").shape, lra_bench.diff(first).shape)
-try:
-    lra_bench.load_records("nowhere", protocol="quick")
-except lra_bench.UserError as error:
-    print(error)
-"""
-WRONG = 'import lra_bench\n\nlra_bench.bench("local", "recall", seeds="0")\nlra_bench.plot(3)\n'
-
-
-@pytest.mark.slow
-def test_mypy_checks_the_script_of_a_user(tmp_path: Path) -> None:
-    typed = tmp_path / "lra_bench"
-    typed.mkdir()
-    for entry in (ROOT / "lra_bench").iterdir():
-        (typed / entry.name).symlink_to(entry)
-    for name in ("conf", "models", "tasks"):
-        (typed / name).symlink_to(ROOT / name)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "wrong.py").write_text(WRONG)
-    environment = {**os.environ, "MYPYPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "script.py", "wrong.py"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    errors = [line.partition(": error")[0] for line in done.stdout.splitlines() if ": error" in line]
-    assert errors == ["wrong.py:3", "wrong.py:4"], done.stdout + done.stderr

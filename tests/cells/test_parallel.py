@@ -97,7 +97,7 @@ def test_a_killed_rank_ends_its_cell_within_a_minute_and_the_next_one_runs(tmp_p
 
 @pytest.mark.slow
 def test_an_interrupted_cell_of_two_resumes_to_the_same_record(tmp_path):
-    command = [*TOGETHER, "model=performer", "train.steps=300", "hardware.checkpoint_seconds=0"]
+    command = [*TOGETHER, "model=performer", "train.steps=100", "hardware.checkpoint_seconds=0"]
     whole, cut = Folder(tmp_path / "whole"), Folder(tmp_path / "cut")
     whole.run(*command)
     process = cut.start(*command)

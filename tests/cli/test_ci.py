@@ -1,4 +1,4 @@
-"""The workflow in docs/ci.md on two commits of a mixer: slower, worse, or equal."""
+"""The workflow in docs/ci.md on two commits of a mixer: equal, or slower and with lower scores."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ FAIL_IF = "score<-1 or speed<0.5 or inference_speed<0.5"
 LAST = "        return q.sigmoid()"
 COMMITS = {
     "equal": ("# My mixer", "# Mixer"),
-    "slower": (LAST, f"        import time\n\n        time.sleep(0.02)\n{LAST}"),
-    "worse": (LAST, f"        return 1e4 + 0 * v\n{LAST}"),
+    "worse": (LAST, f"        import time\n\n        time.sleep(0.02)\n        return 1e4 + 0 * v\n{LAST}"),
 }
 
 
@@ -67,8 +66,8 @@ def checkouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("commit", "rounds", "fails"), [("equal", 1, False), ("slower", 1, True), ("worse", 0, True)])
-def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_path, commit, rounds, fails) -> None:
+@pytest.mark.parametrize(("commit", "fails"), [("equal", False), ("worse", True)])
+def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_path, commit, fails) -> None:
     for name, source in (("base", "base"), ("head", commit)):
         shutil.copytree(checkouts / source, tmp_path / name)
     shutil.copy(checkouts / "reviews.csv", tmp_path)
@@ -78,7 +77,7 @@ def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_pa
     command.chmod(0o755)
     workflow: dict[str, Any] = yaml.safe_load(files_of(ROOT / "docs" / "ci.md")[".github/workflows/compare.yml"])
     job = workflow["jobs"]["compare"]
-    own = {"CELLS": CELLS, "LENGTHS": "[64]", "ROUNDS": str(rounds), "FAIL_IF": FAIL_IF}
+    own = {"CELLS": CELLS, "LENGTHS": "[64]", "ROUNDS": "1", "FAIL_IF": FAIL_IF}
     own["GITHUB_STEP_SUMMARY"] = str(tmp_path / "summary")
     environment = {name: str(value) for name, value in {**os.environ, **job["env"], **own}.items()}
     environment |= {
@@ -95,4 +94,4 @@ def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_pa
     assert codes == {"Train": 0, "Profile in turn": 0, "Compare": int(fails)}
     summary = (tmp_path / "summary").read_text()
     assert ("FAILS" in summary) is fails and f"{2 * fails} of 2 rows fail: score<-1" in summary
-    assert ("equal" in summary) is (commit != "worse")
+    assert ("equal" in summary) is not fails

@@ -435,6 +435,7 @@ def test_declared_positions_are_supported(name, causal, encoding, within):
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("name", "encoding"), SUPPORTED)
 def test_memory_grows_as_declared_with_every_position(name, encoding):
     causal = first_direction(name)
