@@ -1,6 +1,7 @@
 """Runs that are killed at random times and started again must give the results of an uninterrupted run.
 
-The times are generated from a seed, which is printed. Set $LRA_BENCH_FAULT_SEED to repeat a test with the same seed.
+The times are generated from a seed, which is printed. Set $LRA_BENCH_FAULT_SEED to repeat a test with the same seed,
+and $LRA_BENCH_FAULT_KILLS to the number of kills of a slow test.
 """
 
 import os
@@ -30,6 +31,7 @@ from tests.faults.outcome import (
 from tests.support.command import Folder, alive
 from tests.support.forks import Forks, planned
 
+KILLS = int(os.environ.get("LRA_BENCH_FAULT_KILLS", "8"))
 KILLS_IN_A_ROW = 4
 
 
@@ -151,24 +153,23 @@ def test_a_kill_of_the_command_and_ctrl_c(forks, calm, tmp_path, moments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_sixty_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments, part):
-    assert len(kill_children(forks, calm, tmp_path, moments, 15)) == 15
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
-@pytest.mark.parametrize("kill", [kill_command, kill_machine])
-def test_twelve_kills_of_the_command_and_of_all_processes(calm, tmp_path, moments, kill, part):
-    assert kill_commands(kill, ALONE, calm.folder, calm.expected, tmp_path, moments, 6) == 6
+def test_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments, part):
+    assert len(kill_children(forks, calm, tmp_path, moments, KILLS)) == KILLS
 
 
 @pytest.mark.slow
-def test_sixteen_kills_of_a_rank(tmp_path, moments):
+@pytest.mark.parametrize("kill", [kill_command, kill_machine])
+def test_kills_of_the_command_and_of_all_processes(calm, tmp_path, moments, kill):
+    assert kill_commands(kill, ALONE, calm.folder, calm.expected, tmp_path, moments, KILLS) == KILLS
+
+
+@pytest.mark.slow
+def test_kills_of_a_rank(tmp_path, moments):
     calm = Folder(tmp_path / "calm")
     calm.run("bench", *TOGETHER, timeout=900)
     expected = outcome(calm)
-    assert kill_commands(kill_rank, TOGETHER, calm, expected, tmp_path, moments, 16) == 16
+    assert kill_commands(kill_rank, TOGETHER, calm, expected, tmp_path, moments, KILLS) == KILLS
 
 
 def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, forks, tmp_path):

@@ -21,7 +21,6 @@ from tests.support.malformed import STRANGE
 
 COMMITTED = Path(__file__).parents[2] / "results" / "reference"
 BOARDS = ("board2026", "adaptive_depth", "memory")
-VALUES_PER_FIELD = 2
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -44,24 +43,23 @@ def spoiled(record: dict[str, Any], path: tuple[Any, ...], value: Any) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", BOARDS)
-def test_a_wrong_value_in_any_field_is_refused_or_shown(board: str) -> None:
-    with (COMMITTED / board / "records.jsonl").open(encoding="utf-8") as lines:
+@pytest.mark.parametrize("number", range(len(BOARDS)))
+def test_a_wrong_value_in_any_field_is_refused_or_shown(number: int) -> None:
+    """Change one value at a time; fields that all boards have are divided among the boards."""
+    with (COMMITTED / BOARDS[number] / "records.jsonl").open(encoding="utf-8") as lines:
         record = json.loads(next(lines))
     values, refused, shown = cycle(STRANGE), 0, 0
-    for path in paths(record):
-        for _ in range(VALUES_PER_FIELD):
-            content = spoiled(record, path, next(values))
-            try:
-                read = store.read(content, "record", Path("record"))
-                describe(read)
-                dict(facts.groups([read]))
-                for layout in ("long", "wide"):
-                    export.render(LAYOUTS[layout].make([read]), "markdown", layout=layout)
-                shown += 1
-            except UserError as error:
-                assert "\n" not in str(error)
-                refused += 1
-            except Exception as error:
-                raise AssertionError(f"{path}: {type(error).__name__}: {error}") from error
-    assert refused > 100 and shown > 100
+    for path in list(paths(record))[number :: len(BOARDS)]:
+        try:
+            read = store.read(spoiled(record, path, next(values)), "record", Path("record"))
+            describe(read)
+            dict(facts.groups([read]))
+            for layout in ("long", "wide"):
+                export.render(LAYOUTS[layout].make([read]), "markdown", layout=layout)
+            shown += 1
+        except UserError as error:
+            assert "\n" not in str(error)
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{path}: {type(error).__name__}: {error}") from error
+    assert refused > 50 and shown > 50
