@@ -205,7 +205,9 @@ def test_model_with_a_graph_break_trains_as_in_eager_mode(tmp_path, backend):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["transformer", "performer", "local"])
+@pytest.mark.parametrize(
+    "model", ["performer", *(pytest.param(name, marks=pytest.mark.long) for name in ("transformer", "local"))]
+)
 def test_record_of_a_compiled_cell_reports_compilation(tmp_path, model):
     folder = Folder(tmp_path)
     options = [option for option in TINY if "speed_lengths" not in option]
