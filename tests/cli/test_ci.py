@@ -84,14 +84,20 @@ def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_pa
         "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
         "LRA_BENCH_CACHE": str(tmp_path / "cache"),
     }
-    codes = {}
-    for step in job["steps"]:
-        if "run" in step and step["name"] != "Install":  # lra-bench is installed
-            shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-            done = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True)
-            codes[step["name"]] = done.returncode
-            print(done.stdout, done.stderr)
-    assert codes == {"Train": 0, "Profile in turn": 0, "Compare": int(fails)}
+
+    def run(script: str, **variables: str) -> int:
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+        done = subprocess.run(shell, cwd=tmp_path, env=environment | variables, capture_output=True, text=True)
+        print(done.stdout, done.stderr)
+        return done.returncode
+
+    steps = {step["name"]: step["run"] for step in job["steps"] if "run" in step}
+    del steps["Install"]  # lra-bench is installed
+    assert {name: run(script) for name, script in steps.items()} == {
+        "Train": 0, "Profile in turn": 0, "Compare": int(fails)
+    }  # fmt: skip
     summary = (tmp_path / "summary").read_text()
     assert ("FAILS" in summary) is fails and f"{2 * fails} of 2 rows fail: score<-1" in summary
     assert ("equal" in summary) is not fails
+    for condition in FAIL_IF.split(" or "):
+        assert run(steps["Compare"], FAIL_IF=condition, GITHUB_STEP_SUMMARY=os.devnull) == int(fails), condition
