@@ -70,8 +70,8 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
     assert done.stderr.splitlines()[-1].endswith(
         "ranks could not be drawn, see the messages above; all other figures were written"
     )
-    # The records lack pretraining, memory, adaptive depth, searches, pairs, and tasks of loss_by_position, middle_phase,
-    # abilities.
+    # The records lack pretraining, memory, adaptive depth, searches and pairs, and the tasks of loss_by_position,
+    # middle_phase and abilities.
     assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.figure_names()} - {
         "ranks",
         "gain",
