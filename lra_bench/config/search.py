@@ -70,8 +70,7 @@ def hashed(config: CellConfig) -> dict[str, Any] | None:
 
     Of a searched cell these are the grid, or the space and the number of trials, the seeds, the rule and the rate of
     the protocol, never the choice. Of a trial it is only the rate of the protocol, which determines the rates of
-    parameters with their own hints, so that
-    searches with different grids share trials.
+    parameters with their own hints, so that searches with different grids share trials.
     """
     search = config.search
     if search.name == NONE:
