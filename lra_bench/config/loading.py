@@ -24,6 +24,9 @@ EMPTY = "empty"
 GLOBAL = "_global_"
 """Package in the header of a file whose sections are those of the configuration, not those of its group."""
 
+MOST_CHARACTERS = 20_000
+"""Longest override, which takes seconds to parse."""
+
 
 def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
     """Return the values of an option file, with interpolations unresolved.
@@ -65,11 +68,22 @@ def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
         raise UserError(f"{group}={name}: a configuration file cannot be read ({fault})") from error
 
 
+def refuse_if_long(text: str) -> None:
+    """Raise ``UserError`` if an override has more than ``MOST_CHARACTERS``."""
+    if len(text) > MOST_CHARACTERS:
+        option = text.lstrip("+").partition("=")[0][:100]
+        raise UserError(
+            f"{option}: has {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed; write long values into "
+            "a file of --config-dir"
+        )
+
+
 def parse(text: str) -> Override:
-    """Parse an override. Raises ``UserError`` if it cannot be parsed or has several values."""
+    """Parse an override. Raises ``UserError`` if it cannot be parsed, is too long, or has several values."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    refuse_if_long(text)
     try:
         override = OverridesParser.create().parse_override(text)
     except HydraException as error:

@@ -11,6 +11,7 @@ from typing import Any
 from lra_bench.build import suggest
 from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
+from lra_bench.config.loading import refuse_if_long
 from lra_bench.config.task_groups import expand_tasks
 from lra_bench.config.validation import PATHS
 from lra_bench.config.yaml_files import read
@@ -98,6 +99,7 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
         if key.lstrip("+") in PATHS:
             choices.append([text])
             continue
+        refuse_if_long(text)
         try:
             parsed = parser.parse_override(text)
         except HydraException as error:

@@ -9,7 +9,7 @@ from typing import Any
 LARGEST_FLOAT = 1e100
 """Upper bound of options and of stored numbers with a fraction, so that their squares are finite."""
 
-MOST_ENTRIES = 10_000
+MOST_ENTRIES = 1_000
 """Largest number of entries of a list."""
 
 
