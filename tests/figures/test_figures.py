@@ -702,6 +702,7 @@ def hostile() -> list[Record]:
     return [*made, failed]
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_dollar_signs_in_names_are_drawn_as_they_are(name: str, stored_once, tmp_path: Path) -> None:
     draw(name, stored_once(hostile), tmp_path)
@@ -709,6 +710,7 @@ def test_dollar_signs_in_names_are_drawn_as_they_are(name: str, stored_once, tmp
     assert r"$\undefined" not in caption.read_text()
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_files_are_reproducible(name: str, stored_once, tmp_path: Path) -> None:
     made = stored_once(of_three_models)
