@@ -111,11 +111,13 @@ def test_the_packages_that_the_session_needs_are_listed():
         assert required_by(name) - UNUSED <= present | wheels, name
 
 
+@pytest.mark.slow
 def test_item_that_the_end_of_its_step_stops_is_not_a_timeout(session):
     run_items(session, [Item("C", "long", ("-c", "import time; time.sleep(60)"), 60)], time.monotonic() + 6)
     assert statuses(session) == {"long": "stopped"}
 
 
+@pytest.mark.slow
 def test_item_ends_at_its_limit_and_later_items_of_a_step_without_time_do_not_start(session):
     waits = ("-c", "import time; time.sleep(60)")
     monotonic = time.monotonic()
@@ -150,6 +152,7 @@ def test_crash_of_a_process_affects_one_system(session, monkeypatch):
     assert statuses(session) == {"first": "ok", "kills": "crashed", "last": "ok", "x": "ok", "y": "ok"}
 
 
+@pytest.mark.slow
 def test_system_that_hangs_is_stopped(session, monkeypatch):
     child = (
         "import json, sys, time\n"

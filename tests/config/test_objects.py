@@ -52,6 +52,7 @@ def test_a_controller_and_a_retrieval_are_refused_together(composed):
         build_model(config, task())
 
 
+@pytest.mark.slow
 def test_the_retriever_of_spalm_can_be_the_network_of_another_run(forks, tmp_path, monkeypatch):
     folder = Folder(tmp_path)
     monkeypatch.setenv("LRA_BENCH_CACHE", str(folder.cache))
@@ -84,6 +85,7 @@ def test_the_retriever_of_spalm_can_be_the_network_of_another_run(forks, tmp_pat
         network.restore(network.retriever, "a/b", "model.retrieval.retriever")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "adapts_by"), [("universal", "token"), ("calm", "example")])
 def test_the_record_of_a_controlled_model_contains_its_budgets(name, adapts_by, forks, tmp_path_factory):
     folder = Folder(tmp_path_factory.mktemp(name))

@@ -37,6 +37,7 @@ def remount(place: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, forks, tmp_path):
     folder = with_data_of(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)

@@ -105,6 +105,7 @@ def assert_recorded_by_the_command(folder: Folder, how: str, status: str, reason
     assert record["reason"].startswith("training at 100 tokens, batch 8: ")
 
 
+@pytest.mark.slow
 def test_the_command_records_killed_cells_and_runs_the_next_ones(folder, forks: Forks):
     own = own_models(folder, *DETECTED_BY_THE_COMMAND)
     options = [
@@ -138,6 +139,7 @@ def test_a_crash_is_recorded_with_the_last_lines_of_stderr(folder, monkeypatch, 
     )
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_changes_only_dates(folder, forks: Forks):
     """Check that durations and the order of attempts do not depend on the system clock."""
     own = own_models(folder, "clock", "counted")

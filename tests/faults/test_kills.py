@@ -127,6 +127,7 @@ def kill_commands(
     return killed
 
 
+@pytest.mark.slow
 def test_three_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments):
     assert len(kill_children(forks, calm, tmp_path, moments, 3)) == 3
 

@@ -87,6 +87,7 @@ def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tm
     }
 
 
+@pytest.mark.slow
 def test_other_exceptions_are_yielded_with_the_name_of_the_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

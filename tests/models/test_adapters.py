@@ -206,6 +206,7 @@ def test_a_wrong_declaration_is_refused_before_training(case, config_of):
         check_before_training(config_of({**CASES[name], **changes}), TASK, causal, CPU)
 
 
+@pytest.mark.slow
 def test_a_module_that_needs_other_hardware_is_one_sentence(config_of):
     config = config_of({"module": {"_target_": f"{__name__}.OnlyCuda"}, "sizes": {"width": "width"}})
     with pytest.raises(

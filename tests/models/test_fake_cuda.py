@@ -89,6 +89,7 @@ def check(systems, task, precision="bf16", longest=SHORT):
     return [system for system, found in results.items() if found["status"] == "ok"]
 
 
+@pytest.mark.slow
 def test_stem_and_patches_train_without_waits_uploads_and_risks():
     options = ["protocol=smoke", "model=transformer", "backbone.stem=3"]
     cases = [[*options, f"task={task}"] for task in ("listops", "image", "copy")]

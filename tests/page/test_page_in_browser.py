@@ -168,6 +168,7 @@ def choose_columns(page: Any, *columns: str, table: str = "#task") -> None:
         page.locator(f"{table} .chooser label", has_text=name).first.locator("input").check()
 
 
+@pytest.mark.slow
 def test_scores_are_sorted_as_numbers_with_missing_values_last(visit: Any) -> None:
     page = visit(SMALL)
     before = column(page, "image", "#systems")
@@ -198,6 +199,7 @@ def test_tables_are_sorted_with_the_keyboard(visit: Any) -> None:
     assert page.evaluate("document.activeElement.closest('th').dataset.key") == "score"
 
 
+@pytest.mark.slow
 def test_speed_is_sorted_separately_for_each_hardware(visit: Any) -> None:
     page = visit(LISTOPS)
     choose_columns(page, "hardware", "step tokens/s")
@@ -223,6 +225,7 @@ def test_time_is_a_cost_on_one_machine_only(visit: Any) -> None:
     assert seconds.is_enabled() and "training seconds" in page.locator("#scatter select").inner_text()
 
 
+@pytest.mark.slow
 def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     page = visit()
     page.get_by_role("combobox", name="Protocol").select_option("small")
@@ -244,6 +247,7 @@ def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     assert set(shown(linked, ".nothing")) == {"No row matches the budget and the search."}
 
 
+@pytest.mark.slow
 def test_a_budget_changes_the_answer_and_hides_rows(visit: Any, board: str) -> None:
     page = visit(of=board)
     assert names(page)[:2] == ["luna", "local"]  # two seeds: not named as best
@@ -270,6 +274,7 @@ def test_a_budget_changes_the_answer_and_hides_rows(visit: Any, board: str) -> N
     assert page.locator("#answer .remark").inner_text().startswith("No measured system is within the budget.")
 
 
+@pytest.mark.slow
 def test_fewer_than_three_seeds_show_nothing(browser: Any, tmp_path: Path) -> None:
     def answer(folder: str, records: list[Record]) -> str:
         (tmp_path / folder).mkdir()
@@ -293,6 +298,7 @@ def test_fewer_than_three_seeds_show_nothing(browser: Any, tmp_path: Path) -> No
     assert "best score" in two and "No other system has 3 seeds above the floor." in two
 
 
+@pytest.mark.slow
 def test_the_hardware_is_named_once_unless_rows_differ(visit: Any, browser: Any, tmp_path: Path) -> None:
     page = browser.new_page()
     page.goto(written([make_record(seed=seed) for seed in range(3)], tmp_path))
@@ -402,6 +408,7 @@ def test_modified_rows_are_collapsed_and_show_their_values(visit: Any) -> None:
     assert names(page, body="modified") == []
 
 
+@pytest.mark.slow
 def test_a_row_is_opened_by_click_and_by_key(visit: Any) -> None:
     page = visit(LISTOPS)
     row = page.locator('#task tr.row[data-name="longformer"]')
@@ -464,6 +471,7 @@ def test_names_with_html_are_shown_as_text(visit: Any, observed: Observed) -> No
     assert len(names(page)) == 1
 
 
+@pytest.mark.slow
 def test_light_and_dark_themes_can_be_selected(visit: Any) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     reference = "getComputedStyle(document.querySelector('[data-name=transformer] .dot')).backgroundColor"
@@ -477,6 +485,7 @@ def test_light_and_dark_themes_can_be_selected(visit: Any) -> None:
     assert theme.inner_text() == "Theme: dark" and dark.evaluate(ground) != light.evaluate(ground)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [SMALL, LISTOPS])
 def test_tables_scroll_on_small_screens_and_the_page_does_not(visit: Any, at: str) -> None:
     page = visit(at, viewport=PHONE)
@@ -507,6 +516,7 @@ def test_the_first_columns_fit_the_screen_and_targets_can_be_touched(visit: Any,
     assert small == []
 
 
+@pytest.mark.slow
 def test_focused_elements_are_outlined(visit: Any) -> None:
     page = visit(SMALL)
     page.keyboard.press("Tab")

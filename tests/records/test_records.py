@@ -484,7 +484,7 @@ def imported(theirs: Path, own: Path) -> tuple[str, list[str]]:
     return done.stdout, done.stderr.splitlines()
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["record", "curves", "predictions"])
 def test_import_skips_files_that_are_not_regular(name: str, tmp_path: Path) -> None:
     record = make_record()

@@ -86,6 +86,7 @@ def test_the_leaderboard_fits_a_screen(folder: Path, width: int, monkeypatch, ca
     assert "*performer" in text and "Left out:" in text and "--all shows them" in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_figures_hide_obsolete_and_modified_rows_unless_asked_for(folder: Path, monkeypatch, capsys) -> None:
     drawn = []
     for options in ("", " --all"):

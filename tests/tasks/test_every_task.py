@@ -19,11 +19,7 @@ from tests.support.command import Folder
 
 CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
-LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
-LONG |= {"copy", "needle", "retrieval_synthetic", "selective_copy", "recall_ladder", "s3", "a5", "s5"}
-LONG |= {"key_to_door_memory", "reverse", "sort"}
-LONG |= {"mad_noisy", "mad_fuzzy", "mad_copy", "mad_memorisation", "mqar_forgetting", "mqar_compositional"}
-LONG |= {"listops"}  # tests/cli/test_bench.py runs it
+FAST = {"parity", "key_to_door"}  # tests/cli/test_bench.py runs listops
 REAL = {"text", "retrieval", "image", "enwik8"}
 TABLE = Path(__file__).parents[1] / "support" / "own_table" / "reviews.csv"
 OWN = {"csv": [f"task.path={TABLE}"], "hub": [f"task.name={TABLE.parent}"]}
@@ -136,9 +132,8 @@ def assert_runs(forks, folder, task, model):
         )
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.slow) if task in LONG else task for task in TASKS]
+    "task", [task if task in FAST else pytest.param(task, marks=pytest.mark.slow) for task in TASKS]
 )
 def test_runs_from_data_to_record(task, data, tmp_path, forks):
     assert_runs(forks, Folder(tmp_path), task, "transformer")

@@ -72,6 +72,7 @@ def fuzzy_example(random, length, task, shortest):
     return [*pairs, probe] if shown else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_motifs_are_distributed_as_in_the_code_of_mad(split):
     length, rows = 64, 4_000

@@ -130,6 +130,7 @@ def found_gaps(block, context, kinds):
     return np.take_along_axis(places, order, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "pairs", "power"), [(64, 4, 0.01), (64, 8, 0.01), (48, 6, 1.0), (32, 8, 0.5)])
 def test_gaps_keys_and_values_are_distributed_as_in_the_code_of_zoology(length, pairs, power):
     symbols = 64

@@ -32,6 +32,7 @@ logits.float().sum().backward()
 """
 
 
+@pytest.mark.slow
 def test_lstms_run_in_bf16_autocast_without_avx512():
     root = Path(__file__).parents[3]
     command = [sys.executable, "-W", "error", "-c", PROGRAM]

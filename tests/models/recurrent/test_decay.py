@@ -208,6 +208,7 @@ def test_the_delta_rule_replaces_the_value_of_a_key():
     assert (state[0, 0, 1] - values[0, 0, [1, 3]].sum(0)).abs().max() < 1e-14
 
 
+@pytest.mark.slow
 @ROUTES
 def test_runs_in_single_precision_under_autocast(run):
     inputs = [each.bfloat16() for each in draw("scalar", 200, fastest=0.1)]
