@@ -23,7 +23,7 @@ SYSTEMS = ("transformer", "bag_of_tokens", "linear")
 NEEDS_FILES = ("learning_curves",)
 # These require several training lengths, other tasks, searched cells, pairs, or systems with memory or adaptive depth.
 OTHER = ("score_vs_length", "abilities", "middle_phase", "rate_search", "score_vs_memory", "score_vs_depth")
-DRAWN = tuple(name for name in figure_names() if name not in (*OTHER, "depth_by_slice", "minimal_pairs"))
+DRAWN = tuple(name for name in figure_names() if name not in (*OTHER, "depth_by_slice", "minimal_pairs", "gain"))
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128", "copy", "recall", "needle", "enwik8")
 
