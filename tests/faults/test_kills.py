@@ -31,7 +31,7 @@ from tests.faults.outcome import (
 from tests.support.command import Folder, alive
 from tests.support.forks import Forks, planned
 
-KILLS = int(os.environ.get("LRA_BENCH_FAULT_KILLS", "8"))
+KILLS = int(os.environ.get("LRA_BENCH_FAULT_KILLS", "4"))
 KILLS_IN_A_ROW = 4
 
 
