@@ -19,7 +19,7 @@ from tests.support.command import Folder
 
 CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
-FAST = {"parity", "key_to_door"}  # tests/cli/test_bench.py runs listops
+FAST_TASKS = {"parity", "key_to_door"}  # tests/cli/test_bench.py runs listops
 REAL = {"text", "retrieval", "image", "enwik8"}
 TABLE = Path(__file__).parents[1] / "support" / "own_table" / "reviews.csv"
 OWN = {"csv": [f"task.path={TABLE}"], "hub": [f"task.name={TABLE.parent}"]}
@@ -133,7 +133,7 @@ def assert_runs(forks, folder, task, model):
 
 
 @pytest.mark.parametrize(
-    "task", [task if task in FAST else pytest.param(task, marks=pytest.mark.slow) for task in TASKS]
+    "task", [task if task in FAST_TASKS else pytest.param(task, marks=pytest.mark.slow) for task in TASKS]
 )
 def test_runs_from_data_to_record(task, data, tmp_path, forks):
     assert_runs(forks, Folder(tmp_path), task, "transformer")
