@@ -34,9 +34,9 @@ gc.disable()  # until tests are collected
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases of tests marked ``one_in(n)`` as slow, or as long if the test is slow, except one in ``n``.
+    """Mark as slow all cases of a test marked ``one_in(n)`` but one in ``n``, or as long if the test is slow itself.
 
-    That one is chosen by a checksum of its name.
+    The cases that are not marked are chosen by a checksum of their name.
     """
     for item in items:
         marker = item.get_closest_marker("one_in")

@@ -25,7 +25,7 @@ GLOBAL = "_global_"
 """Package in the header of a file whose sections are those of the configuration, not those of its group."""
 
 MOST_CHARACTERS = 20_000
-"""Longest override, which takes seconds to parse."""
+"""Largest number of characters of an override. Parsing one of this length takes seconds."""
 
 
 def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def refuse_if_long(text: str) -> None:
 
 
 def parse(text: str) -> Override:
-    """Parse an override. Raises ``UserError`` if it cannot be parsed, is too long, or has several values."""
+    """Parse an override. Raises ``UserError`` if it is too long, cannot be parsed, or has several values."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

@@ -220,9 +220,9 @@ def on_cpu(options: HardwareOptions) -> bool:
 
 
 def _threads(options: HardwareOptions) -> int:
-    """Return the number of threads per process: as configured, or an equal part of the available cores.
+    """Return the number of threads per process.
 
-    As in torch, the environment variable ``OMP_NUM_THREADS`` changes the default.
+    It is ``threads`` if set, otherwise ``$OMP_NUM_THREADS`` if valid, otherwise an equal part of the available cores.
     """
     if options.threads:
         return options.threads

@@ -1,4 +1,4 @@
-"""A script of a user, whose types `make check` checks as strictly as those of the package."""
+"""A script that uses the public functions; mypy checks it with the strict options of the package."""
 
 from pathlib import Path
 

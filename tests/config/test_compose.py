@@ -66,9 +66,11 @@ def test_every_model_composes(model):
     assert composed.config.backbone._target_ == stack
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("group", [group for group in GROUPS if group != "protocol"])
-def test_option_files_are_read_as_hydra_reads_them(group):
-    for name in sorted(option_files(group))[::20]:
+def test_option_files_are_read_as_hydra_reads_them(group, every):
+    names = sorted(option_files(group))
+    for name in names if every else names[:1]:
         assert loading.option_file(group, name, None) == loading.by_hydra(group, name, None), name
 
 

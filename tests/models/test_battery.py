@@ -285,8 +285,8 @@ def test_half_precision(name, causal):
             half = run(mixer, x, [61, 30])
         assert half.isfinite().all()
         if chooses:
-            # Rounding may change the choice among nearly equal keys, and with it few queries. Outputs at padding may be
-            # 0.
+            # Rounding may change which of nearly equal keys are chosen, and with them the outputs of few queries.
+            # Outputs at padding may be 0.
             assert ((half.float() - exact).norm(dim=-1) / exact.norm(dim=-1)).nanmedian() < 2e-2
         else:
             assert ((half.float() - exact).norm() / exact.norm()).item() < 2e-2

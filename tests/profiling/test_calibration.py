@@ -121,7 +121,7 @@ def test_step_time_contains_a_pause_of_five_milliseconds(
     """The pause is a sleep or a busy wait; after the latter, caches are not colder than without it."""
     seconds = (column(paused, variant, mode, "fast_seconds", SHORT) for variant in (name, "plain"))
     for length, own, other in zip(SHORT, *seconds, strict=True):
-        # What cold caches and two processes with the same model cost is a part of the step, so more on a slow machine.
+        # Cold caches and differences between processes change the step time by a fraction of it.
         assert own - other == pytest.approx(5e-3, abs=within + other / 4), f"{length} tokens, {own}, {other}"
 
 

@@ -48,3 +48,13 @@ def test_a_gpu_that_torch_cannot_use_is_named(tmp_path: Path, monkeypatch: pytes
 def test_other_devices_are_refused(device: str) -> None:
     with pytest.raises(UserError, match=f"hardware.device={device}: torch's device {device} is not supported"):
         check_hardware(HardwareOptions(device=device))
+
+
+@pytest.mark.parametrize(("variable", "threads"), [("3", 3), ("", 8), ("0", 8), ("many", 8), ("9999999", 8)])
+def test_the_default_number_of_threads_is_omp_num_threads_if_valid(
+    variable: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "usable_cpus", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert hardware.slug(HardwareOptions(device="cpu")).endswith(f"-{threads}t")
+    assert hardware.slug(HardwareOptions(device="cpu", threads=2)).endswith("-2t")

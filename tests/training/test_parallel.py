@@ -257,7 +257,7 @@ def test_smoke_run_gives_the_same_losses_for_any_number_of_processes(tmp_path, p
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2))])
 def test_every_system_trains_with_two_processes_as_with_one(tmp_path, part):
-    """Compare DDP with FSDP2, and both with one process, for every third system.
+    """Compare DDP with FSDP2, and both with one process. Each part contains every third system.
 
     Systems that sample during training are not compared with one process, because random numbers differ between ranks.
     """
