@@ -36,12 +36,17 @@ gc.disable()  # until tests are collected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow all cases of a test marked ``one_in(n)`` but one in ``n``, or as long if the test is slow itself.
 
-    The cases that are not marked are chosen by a checksum of their name.
+    With ``one_in(n, m)``, one in ``m`` of the other cases is slow, the rest are long. The cases are chosen by a checksum
+    of their name.
     """
     for item in items:
         marker = item.get_closest_marker("one_in")
-        if marker is not None and zlib.crc32(item.name.encode()) % marker.args[0]:
-            item.add_marker("long" if item.get_closest_marker("slow") else "slow")
+        if marker is None:
+            continue
+        every, every_slow = (*marker.args, 1)[:2]
+        rest, chosen = divmod(zlib.crc32(item.name.encode()), every)
+        if chosen:
+            item.add_marker("long" if item.get_closest_marker("slow") or rest % every_slow else "slow")
 
 
 def pytest_collection_finish() -> None:

@@ -66,7 +66,7 @@ def checkouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("commit", "fails"), [("equal", False), ("worse", True)])
+@pytest.mark.parametrize(("commit", "fails"), [pytest.param("equal", False, marks=pytest.mark.long), ("worse", True)])
 def test_the_workflow_refuses_a_slower_and_a_worse_commit_only(checkouts, tmp_path, commit, fails) -> None:
     for name, source in (("base", "base"), ("head", commit)):
         shutil.copytree(checkouts / source, tmp_path / name)

@@ -159,7 +159,7 @@ def test_two_parallel_commands_measure_the_same_cell_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_machines_measure_each_of_twelve_cells_once(tmp_path):
+def test_two_machines_measure_each_of_six_cells_once(tmp_path):
     """Run two commands that share only the results folder, while a third process reads the records."""
     one = Folder(tmp_path / "one", LRA_BENCH_RESULTS=str(tmp_path / "results"))
     own = own_models(one, "counted")
@@ -171,7 +171,7 @@ def test_two_machines_measure_each_of_twelve_cells_once(tmp_path):
     two = Folder(tmp_path / "two", LRA_BENCH_RESULTS=str(tmp_path / "results"))
     two = with_data_of(one, two.root)
     two.results, two.environment["LRA_BENCH_RESULTS"] = tmp_path / "results", str(tmp_path / "results")
-    both = [folder.start(*command, "seed=0,1,2,3,4,5,6,7,8,9,10,11") for folder in (one, two)]
+    both = [folder.start(*command, "seed=0,1,2,3,4,5") for folder in (one, two)]
     broken: list[str] = []
     while any(process.poll() is None for process in both):
         store.load_all(tmp_path / "results", broken.append)
@@ -179,9 +179,9 @@ def test_two_machines_measure_each_of_twelve_cells_once(tmp_path):
     printed = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], printed
     records = store.load_all(tmp_path / "results", broken.append)
-    assert sorted(record.key.seed for record in records) == list(range(12)) and not broken
+    assert sorted(record.key.seed for record in records) == list(range(6)) and not broken
     assert {(record.status, record.attempt) for record in records} == {("ok", 1)}
     started = [(folder.root / "counted.txt").read_text().split() for folder in (one, two)]
-    assert len(started[0]) + len(started[1]) == 12, "no cell was measured twice"
-    assert min(map(len, started)) >= 3, "each machine must measure at least three cells"
+    assert len(started[0]) + len(started[1]) == 6, "no cell was measured twice"
+    assert min(map(len, started)) >= 2, "each machine must measure at least two cells"
     assert json.loads(next((tmp_path / "results").rglob("seed3.json")).read_text())["key"]["seed"] == 3

@@ -143,6 +143,7 @@ def test_two_signals_in_training_leave_a_record(prepared, forks, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("sequence", SEQUENCES, ids=sequence_id)
 @pytest.mark.parametrize("stage", STAGES)

@@ -830,7 +830,7 @@ def test_lengths_of_score_and_cost_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_layout_of_thirty_models_on_nine_tasks_is_readable(name: str, width: float, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_equals_full_attention_with_full_config(name, causal):
         assert_close(zero_padding(run(mixer, x, lengths), lengths), zero_padding(run(full, x, lengths), lengths))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(2, 3)
 @pytest.mark.agrees(compared="definition of the paper", within=1e-10)
 @every_case
 def test_equals_its_definition(name, causal, within):
@@ -176,7 +176,7 @@ def test_sequences_in_parts_equal_the_whole_with_memory(name):
         assert_close(y[4], fifth[0, -y.shape[1] :])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(2, 3)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_no_gradient_flows_from_the_future(name):
     mixer, n = make(name, causal=True), 53
@@ -261,7 +261,7 @@ def test_the_seed_matters_if_declared_stochastic(name):
 HALF = (torch.bfloat16, torch.float16)
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(6, 3)
 @every_case
 def test_initial_gradients_are_finite_in_half_precision(name, causal):
     # Biases are zero at initialisation, and so are the projections of padding.
@@ -273,7 +273,7 @@ def test_initial_gradients_are_finite_in_half_precision(name, causal):
         assert half.isfinite().all() and x.grad.isfinite().all()
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(4, 3)
 @every_case
 def test_half_precision(name, causal):
     mixer, x = make(name, causal=causal, dtype=torch.float32), rows(2, 61, dtype=torch.float32)
@@ -303,7 +303,7 @@ def test_weights_and_buffers_determine_the_outputs(name, causal):
     assert torch.equal(run(mixer, x), run(other, x))
 
 
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(4, 3)
 @every_case
 def test_buffers_do_not_change_inside_forward(name, causal):
     mixer = make(name, causal=causal, dropout=0.1)
@@ -311,7 +311,7 @@ def test_buffers_do_not_change_inside_forward(name, causal):
     assert changed_buffers(mixer, step) == []
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.one_in(6, 3)
 @every_case
 def test_checkpointing_changes_no_gradient(name, causal):
     for dropout in (0.0, 0.3):
@@ -326,7 +326,7 @@ def test_checkpointing_changes_no_gradient(name, causal):
             assert torch.equal(stored, recomputed)
 
 
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(5, 3)
 @pytest.mark.parametrize(
     ("name", "causal", "dropout", "padded"),
     [*((*case, 0.0, True) for case in CASES), *((name, first_direction(name), 0.1, False) for name in NODES)],

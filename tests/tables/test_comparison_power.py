@@ -43,7 +43,7 @@ def test_false_positive_rate_is_at_most_5_percent(compared: Compare) -> None:
     assert claims <= binom.ppf(0.99, SIMULATIONS, 0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_twice_the_detectable_difference_is_detected_with_95_percent_power(
     compared: Compare,
 ) -> None:

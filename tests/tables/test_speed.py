@@ -82,7 +82,7 @@ def test_export_of_5000_records_takes_less_than_60_s_and_1_gib(tmp_path: Path) -
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("seeds", "protocols", "count", "most_seconds"),
-    [(1, ("quick",), 532, 200), (5, ("quick", "small"), 5320, 400)],
+    [(1, ("quick",), 532, 200), pytest.param(5, ("quick", "small"), 5320, 400, marks=pytest.mark.long)],
     ids=["five hundred", "five thousand"],
 )
 def test_tables_and_figures_of_76_systems_take_less_than_1_gib(

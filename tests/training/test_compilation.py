@@ -206,7 +206,7 @@ def test_model_with_a_graph_break_trains_as_in_eager_mode(tmp_path, backend):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model", ["performer", *(pytest.param(name, marks=pytest.mark.long) for name in ("transformer", "local"))]
+    "model", ["bag_of_tokens", *(pytest.param(name, marks=pytest.mark.long) for name in ("performer", "transformer"))]
 )
 def test_record_of_a_compiled_cell_reports_compilation(tmp_path, model):
     folder = Folder(tmp_path)

@@ -240,7 +240,7 @@ def test_training_with_two_processes_equals_training_with_one(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_smoke_run_gives_the_same_losses_for_any_number_of_processes(tmp_path, processes):
     names = ("transformer", "performer", "local", "routing")
     cases = [
@@ -290,7 +290,7 @@ def test_every_system_trains_with_two_processes_as_with_one(tmp_path, part):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("sharded", [pytest.param(False, marks=pytest.mark.long), True])
 def test_run_of_four_processes_resumes_exactly_and_in_one_process_within_tolerance(tmp_path, sharded):
     model = [*system("routing"), "train.evaluate_every=10"]
     folders = [str(tmp_path / name) for name in ("whole", "same", "other")]

@@ -220,7 +220,7 @@ def test_subset_of_the_official_pictures_needs_allow_partial(shared_data, tmp_pa
     assert abs(pixels.mean() - 122.6) < 1.5 and abs(pixels.std() - 61) < 1.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_jpeg_copy_of_the_official_pictures_is_complete_and_recorded_as_lossy(shared_data, tmp_path):
     task = prepared(shared_data / "cifar10_jpeg_lossy", tmp_path)
     assert [len(task.split(name)) for name in SPLITS] == [45_000, 5_000, 10_000]

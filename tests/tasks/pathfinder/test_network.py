@@ -51,7 +51,7 @@ def held_out_accuracy(generated, original):
     return accuracy
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_network_cannot_distinguish_generated_pictures(shared_data):
     original = originals(shared_data, 32, "hard")[0]
     p = published(32, "hard")
