@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.faults.outcome import assert_sound, left_behind
 from tests.faults.test_disks import small_disk
@@ -128,13 +128,16 @@ class Interleaving(RuleBasedStateMachine):
         code, output = self.call("results", "import", str(self.other.results), own=False)
         assert code == 0, output
 
-    @precondition(lambda self: self.finished)
-    @rule(data=st.data())
-    def evaluate(self, data: st.DataObject) -> None:
-        """Test a record again; it is refused if its weights were removed or its model was edited."""
-        path = data.draw(st.sampled_from(sorted(self.finished)))
-        code, output = self.call("evaluate", str(path), "--lengths", "50")
-        assert code == 0 or "lra-bench:" in output, output
+    @rule(number=st.integers(0, 7))
+    def evaluate(self, number: int) -> None:
+        """Test a finished record again; it is refused if its weights were removed or its model was edited.
+
+        Hypothesis does not choose among the records, because the time of a signal decides which of them exist.
+        """
+        if self.finished:
+            path = sorted(self.finished)[number % len(self.finished)]
+            code, output = self.call("evaluate", str(path), "--lengths", "50")
+            assert code == 0 or "lra-bench:" in output, output
 
     @rule()
     def read(self) -> None:
