@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,9 @@ def check_store(root: Path) -> Iterator[Finding]:
     changed = [
         f"{path} differs from the digest in its name"
         for path in sorted(tables)
-        if path.is_file() and "-" in path.stem and digest(path.read_bytes()) != path.stem.rpartition("-")[2]
+        if "-" in path.stem
+        and (content := _content(path)) is not None
+        and digest(content) != path.stem.rpartition("-")[2]
     ]
     yield _finding("curves and predictions", missing + changed, f"all {len(tables):,} present and unchanged")
     if (root / RECORDS).is_file():
@@ -79,9 +82,12 @@ def check_store(root: Path) -> Iterator[Finding]:
     valid = load_profiles(root, broken=invalid.append)
     yield _finding("profiles", invalid, f"{len(valid):,} valid")
     own = {*files, *filter(Path.is_file, (root / RECORDS, *tables))}
-    sizes = {path: path.stat().st_size for path in own}
+    sizes: dict[Path, int] = {}
+    for path in own:
+        with suppress(FileNotFoundError):  # another process has replaced or removed it meanwhile
+            sizes[path] = path.stat().st_size
     large = [f"{path} ({size / 2**20:,.0f} MiB)" for path, size in sizes.items() if size > LARGE_BYTES]
-    yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(own):,} files", "very large: ")
+    yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(sizes):,} files", "very large: ")
 
 
 def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Record]], Counter[int]]:
@@ -97,6 +103,13 @@ def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Re
                 broken.append(str(error))
             advance(1)
     return found, versions
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the content of a file, or None if it is missing or another process has removed it meanwhile."""
+    with suppress(FileNotFoundError):
+        return path.read_bytes() if path.is_file() else None
+    return None
 
 
 def _score_fault(loaded: tuple[Path, Record]) -> str:

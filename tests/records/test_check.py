@@ -108,6 +108,24 @@ def test_large_files_are_reported_and_long_lists_are_shortened(results: Path, mo
     assert "very large" in problems(results)["size"] and "and 4 more" in problems(results)["size"]
 
 
+def test_files_that_disappear_during_the_check_are_left_out(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may rename its temporary file, or replace the tables of a record, while the folder is checked."""
+    temporary = results / "runs" / ".1234.0123456789abcdef0123456789abcdef-seed1.json"
+    temporary.write_text("{}")
+    load = check._load
+
+    def load_and_remove(paths: list[Path], broken: list[str]) -> object:
+        loaded = load(paths, broken)
+        for path in (temporary, *results.rglob("*.parquet")):
+            path.unlink()
+        return loaded
+
+    monkeypatch.setattr(check, "_load", load_and_remove)
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    found = {finding.what: finding for finding in check.check_store(results)}
+    assert found["curves and predictions"].ok and found["size"].ok
+
+
 def test_the_command_exits_with_1_on_a_problem(results: Path, tmp_path: Path) -> None:
     def command() -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "lra_bench.cli.main", "results", "check", "--results", str(results)]
