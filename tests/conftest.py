@@ -36,8 +36,8 @@ gc.disable()  # until tests are collected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow all cases of a test marked ``one_in(n)`` but one in ``n``, or as long if the test is slow itself.
 
-    With ``one_in(n, m)``, one in ``m`` of the other cases is slow, the rest are long. The cases are chosen by a checksum
-    of their name.
+    With ``one_in(n, m)``, one in ``m`` of the other cases is slow, the rest are long. The cases are chosen by a
+    checksum of their name.
     """
     for item in items:
         marker = item.get_closest_marker("one_in")

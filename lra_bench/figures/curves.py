@@ -139,8 +139,12 @@ class Curves(Figure):
         ]
         if (left_out := rows["label"].nunique() - len(shown)) and not self.lines:
             names.append(Entry(f"other variants ({left_out})", {"color": FAINT, "linewidth": 0.7}))
+
+        def curves_of(panel: pd.DataFrame) -> frozenset[str]:
+            return frozenset(panel.loc[panel["label"].isin(shown) & panel[self.y].notna(), self.key[-1]])
+
         return pages(
-            [Panel(self.title(one, rows), partial(painter, one), height) for one in panels],
+            [Panel(self.title(one, rows), partial(painter, one), height, curves=curves_of(one)) for one in panels],
             width,
             columns,
             (*parts, *((panel_title(group, rows), *group[[*self.apart]].iloc[0]) if self.apart else ())),

@@ -21,10 +21,9 @@ from .legend import SEED, bar
 from .legend import Entry as Line
 from .palette import AT_FLOOR, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
-from .task_table import Keys, chunks, draw_rows, row_edges
+from .task_table import Keys, draw_rows, parts_of_rows, row_edges
 from .variants import PANEL, VARIANT, identity, looks_of, panel_title, sheets
 
-ROWS_PER_PANEL = 55
 ZERO: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 """Look of the line without a gain, as keyword arguments of matplotlib."""
 
@@ -77,7 +76,7 @@ class _Gain(Figure):
             room, look_of = 0.5 * width / columns - 0.3, looks_of(rows)
             panels = []
             for group in groups:
-                for keys in chunks(list(zip(group["model"], group["label"], strict=True)), ROWS_PER_PANEL):
+                for keys in parts_of_rows(list(zip(group["model"], group["label"], strict=True)), room):
                     painter = partial(_draw, group, keys, room, look_of)
                     panels.append(Panel(panel_title(group, rows), painter, row_edges(keys, room)[-1]))
             drawn, explained = pages(panels, width, columns, parts, [], _legend(rows))

@@ -27,9 +27,9 @@ class _HeatMap(TaskTable):
 
     Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; a score without
     a floor has no colour. Rows are sorted by the number of tasks with a score, then by their mean rank. Scores of rows
-    in which no seed exceeds the floor are grey, and with seeds on two levels the number of seeds that exceed it is
-    printed. Bold scores are the best with three or more seeds that exceed the floor, and those not shown to be worse.
-    Cells without a score contain the status of the run, empty cells were not run.
+    in which no seed is shown to exceed the floor are grey, and with seeds on two levels the number of seeds that exceed
+    it is printed. Bold scores are the best with three or more seeds that exceed the floor, and those not shown to be
+    worse. Cells without a score contain the status of the run, empty cells were not run.
     """
 
     def has_data(self, record: Record) -> object:

@@ -60,13 +60,15 @@ class Panel(NamedTuple):
     """A panel: its title, the function that draws into its axes, and the height of the axes in inches.
 
     ``draw`` may return a function that is called when the size of the axes is final, such as to place labels.
-    ``below`` is the height of tick labels and axis label.
+    ``below`` is the height of tick labels and axis label, ``curves`` the ``short`` labels of the curves that the
+    legend of its page explains, None for all.
     """
 
     title: str
     draw: Callable[[Axes], Callable[[], None] | None]
     height: float = 1.75
     below: float = 0.36
+    curves: frozenset[str] | None = None
 
 
 def heading(parts: Sequence[str]) -> str:
@@ -109,7 +111,20 @@ def pages(
             share = lacking * columns / (len(own) + -len(own) % columns)
             found[number] = [panel._replace(height=panel.height + share) for panel in own], height + lacking
     left_out = [entry.sentence for entry in (*names, *marks) if entry not in (*blocks[0], *blocks[1])]
-    return (_page(own, (width, height), columns, legends, title) for own, height in found), left_out
+
+    def drawn(own: Sequence[Panel], height: float) -> Figure:
+        needed = (_needed(blocks[0], own), blocks[1])
+        return _page(own, (width, height), columns, [_in_columns(block, width) for block in needed if block], title)
+
+    return (drawn(*page) for page in found), left_out
+
+
+def _needed(names: Sequence[Entry], panels: Sequence[Panel]) -> Sequence[Entry]:
+    """Return the entries of the curves in ``panels``, and those of no curve."""
+    curves = [panel.curves for panel in panels if panel.curves is not None]
+    if len(curves) < len(panels):
+        return names
+    return [entry for entry in names if not entry.short or entry.short in frozenset().union(*curves)]
 
 
 def _divided(rows: Sequence[Sequence[Panel]], outside: float) -> Iterator[tuple[list[Panel], float]]:
@@ -159,8 +174,10 @@ def _page(
         for ax in axes[len(panels) :]:
             ax.remove()
         finish = [panel.draw(ax) for panel, ax in zip(panels, axes, strict=False)]
-        for panel, ax in zip(panels, axes, strict=False):
+        titles = [
             ax.set_title(panel.title, fontsize=style.TITLE_POINTS, loc="left", linespacing=1.0)
+            for panel, ax in zip(panels, axes, strict=False)
+        ]
         figure.suptitle(title, fontsize=style.TITLE_POINTS, gid="heading")
         bottom = below = sum(inches for _, inches in legends)
         for options, inches in legends:
@@ -168,6 +185,11 @@ def _page(
             at = {"bbox_to_anchor": (0.0, below), "bbox_transform": figure.dpi_scale_trans}
             figure.legend(loc="lower left", **at, **options)
         _fix_positions(figure, axes[: len(panels)], [panel.height for panel in panels], sum(heights), bottom)
+        for ax, text in zip(axes, titles, strict=False):  # a title that is too long begins above the names of the rows
+            left, _, right, _ = ax.get_position().extents * size[0]
+            room = (size[0] if columns == 1 else right) - left
+            beyond = style.text_inches(text.get_text(), style.TITLE_POINTS) - room
+            text.set_x(-max(beyond, 0) / (right - left))
         for call in filter(None, finish):
             call()
     return figure

@@ -64,12 +64,12 @@ def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
         entries.append(Entry("small marks: each seed; large mark: their mean", {**SEED, "color": GREY}))
     if at_floor(rows).any():
         grey = {"color": AT_FLOOR, "marker": "o", "markersize": 4, "linestyle": "none"}
-        entries.append(Entry("grey: no seed exceeds the floor", grey))
+        entries.append(Entry("grey: not shown to exceed the floor", grey))
     return entries
 
 
 def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Any, across: bool = False) -> None:
-    """Draw interval, seeds and score of each row at x, or with ``across`` at y; grey if no seed exceeds the floor."""
+    """Draw interval, seeds and score of each row at x, or with ``across`` at y; grey if not shown to exceed a floor."""
     lines = ax.hlines if across else ax.vlines
     lines(at, rows["low"], rows["high"], colors=[look.colour for look in looks], linewidth=0.8, zorder=2)
     for place, look, row in zip(at, looks, rows.to_dict("records"), strict=True):

@@ -99,9 +99,9 @@ class _Extrapolation(OverLength):
     """Score over length relative to the training length, with the floor (baseline without a model) at each length.
 
     Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
-    small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
-    floor at each length, the vertical line the training length. The legend or the caption states the shortest longer
-    length without a score, with the reason.
+    small marks are the scores of the seeds. Points at which no seed is shown to exceed the floor are grey. The dashed
+    line is the floor at each length, the vertical line the training length. The legend or the caption states the
+    shortest longer length without a score, with the reason.
     """
 
     remedy = "run lra-bench bench, which evaluates each model at the lengths of measure.extrapolation_ratios"
@@ -167,7 +167,7 @@ class _ScoreVsLength(OverLength):
     """Score over the length that a system is trained and tested at.
 
     Each point is a separate training, tested at its own length. The dashed line is the strongest floor. Points at which
-    no seed exceeds it are grey.
+    no seed is shown to exceed it are grey.
     """
 
     remedy = "run lra-bench bench with two or more lengths, such as task=copy task.length=128,256"
@@ -220,8 +220,8 @@ def _digest(parts: dict[str, Any]) -> str:
 class _MiddlePhase(OverLength):
     """Success rate in key to door over the length of the middle phase.
 
-    Vertical lines are the middle phases of the training, the dashed line is the floor. Points at which no seed exceeds
-    the floor are grey.
+    Vertical lines are the middle phases of the training, the dashed line is the floor. Points at which no seed is shown
+    to exceed the floor are grey.
     """
 
     remedy = "run lra-bench bench task=key_to_door,key_to_door_memory"

@@ -19,13 +19,12 @@ from .layout import Panel, Sheet, pages
 from .legend import FLOOR, draw_scores, floor_entry, floor_notes, score_bars, words
 from .palette import BLACK, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
-from .task_table import Keys, chunks, draw_rows, row_edges
+from .task_table import Keys, draw_rows, parts_of_rows, row_edges
 from .variants import PANEL, VARIANT, looks_of, panel_title, scaled, score_extent, scores, sheets, units_of, with_claims
 
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
 UNTESTED = "?"
 TAG_POINTS = 4.0  # distance of letters from the axes
-ROWS_PER_PANEL = 55
 
 
 class _Ranks(Figure):
@@ -33,7 +32,7 @@ class _Ranks(Figure):
 
     All pairs are tested, with Holm's correction for all pairs of a task. A question mark marks variants with too few
     seeds to be tested; for them, a missing letter does not mean a significant difference. The dashed line is the
-    strongest floor; variants of which no seed exceeds it are grey.
+    strongest floor; variants of which no seed is shown to exceed it are grey.
     """
 
     remedy = "run lra-bench bench with two or more models on one task"
@@ -77,9 +76,9 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
 
 
 def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], Look]) -> Iterator[Panel]:
-    """Yield panels of at most ``ROWS_PER_PANEL`` rows; names are wrapped to ``room`` inches."""
+    """Yield panels that fit on a page; names are wrapped to ``room`` inches."""
     start = 0
-    for keys in chunks(list(zip(group["model"], group["label"], strict=True)), ROWS_PER_PANEL):
+    for keys in parts_of_rows(list(zip(group["model"], group["label"], strict=True)), room):
         title = group["panel"].iloc[0] + (f" (continued from row {start + 1})" if start else "")
         start += len(keys)
         yield Panel(title, partial(_draw, group, keys, room, look_of), row_edges(keys, room)[-1])

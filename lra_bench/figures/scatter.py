@@ -41,6 +41,8 @@ POINT_INCHES = 0.045  # half of the size of a marker
 LINE_INCHES = 0.015  # half of the size of a line segment
 RINGS_INCHES = (0.01, 0.06, 0.12, 0.19, 0.27, 0.36, 0.46, 0.58, 0.72, 0.88)
 LEADER_INCHES = 0.09  # labels farther than this from their point are connected to it by a line
+MARGIN = 3.0  # a label that is less than so many times as far from another point as from its own can be misread
+MISREAD = 0.3  # cost of a label that can be misread, relative to covering its whole area
 MOST_COVERED = 0.05  # fraction of the area of a label that earlier ones may cover
 DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
 
@@ -207,7 +209,8 @@ def place(
 ) -> None:
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
-    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2). If there is no free position, the
+    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2), and places where they
+    could be read as those of other points. If there is no free position, the
     one with the least overlap is used; a label that would be covered by more than ``MOST_COVERED`` is left out. ``x``
     and ``y`` are the coordinates of the points (P,), ``names`` the labels of the points at the indices ``named``, by
     default all; ``colours`` are those of the lines that connect distant labels to their points. Limits and scales of
@@ -233,8 +236,12 @@ def place(
         across = np.minimum(boxes[:, None, 2], taken[:, 2]) - np.maximum(boxes[:, None, 0], taken[:, 0])
         up = np.minimum(boxes[:, None, 3], taken[:, 3]) - np.maximum(boxes[:, None, 1], taken[:, 1])
         overlaps = across.clip(0) * up.clip(0)
-        # The first minimum is the nearest position.
-        best = int(np.argmin((overlaps.sum(1) + 1e3 * ~inside).round(6)))
+        outside = np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:]).clip(0)
+        away = np.hypot(outside[..., 0], outside[..., 1])
+        others = np.delete(away, index, axis=1).min(1, initial=np.inf)
+        misread = (others < MARGIN * away[:, index]) & (rings < LEADER_INCHES)
+        cost = overlaps.sum(1) + 1e3 * ~inside + MISREAD * width * height * misread
+        best = int(np.argmin(cost.round(6)))  # the first minimum is the nearest position
         if overlaps[best, unlabelled:].sum() > MOST_COVERED * width * height:
             continue
         left, bottom, right, top = boxes[best]

@@ -46,8 +46,8 @@ RULES = {
 class _Slices(Curves):
     """Test score of each slice: examples or targets of one length, depth, distance or other property.
 
-    The dashed line is the strongest floor of each slice. Points at which no seed exceeds it are grey. Points are joined
-    by lines if slices are numbers.
+    The dashed line is the strongest floor of each slice. Points at which no seed is shown to exceed it are grey. Points
+    are joined by lines if slices are numbers.
     """
 
     remedy = "run lra-bench bench with a task that has slices, such as task=listops or task=recall"

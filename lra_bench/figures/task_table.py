@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from .variants import PANEL, VARIANT, in_order, looks_of, panel_title, sheets
 T = TypeVar("T")
 Keys = Sequence[tuple[str, str]]
 """Model and label of each row."""
-ROWS_PER_PAGE = 60
+LINES_PER_PAGE = 55  # maximum number of rows on a page if all names have one line
 GLYPH_POINTS = 12.0  # width of the marker between a name and the axes
 ROW_GAP_INCHES = 0.025
 COLOURS = "cividis_r"  # from light to dark, so that scores at the floor are the palest in greyscale, too
@@ -68,7 +69,7 @@ class TaskTable(Figure):
     def legend(self, rows: pd.DataFrame) -> list[Entry]:
         """Return the entries that explain grey cells, numbers of seeds and statuses."""
         at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
-        entries = [square(PALE, "at or below the floor (baseline without a model)", "palest")] if at_floor else []
+        entries = [square(PALE, "not shown to exceed the floor", "palest")] if at_floor else []
         if (rows["two_levels"].eq(True) & (rows["learned"] > 0)).any():
             entries.append(words("2/3: seeds that exceed the floor, if the seeds lie on two levels"))
         statuses = sorted(rows.loc[rows["score"].isna(), "status"].unique())
@@ -105,7 +106,7 @@ class TaskTable(Figure):
             panels = [
                 Panel("", partial(painter, own, chunk), row_edges(chunk, room)[-1], below)
                 for own in parts_of_tasks
-                for chunk in chunks(_of_tasks(keys, [group for group, _ in own]), ROWS_PER_PAGE)
+                for chunk in parts_of_rows(_of_tasks(keys, [group for group, _ in own]), room)
             ]
             known = rows["skill"].notna().any()
             skills = [square(_colour_of(share), f"skill {100 * share:g} %") for share in SHOWN] if known else []
@@ -198,6 +199,16 @@ def row_edges(keys: Keys, room: float) -> list[float]:
     """Return the upper edges of the rows and the lower edge of the last, in inches from the top."""
     lines = (_wrapped(label, room).count("\n") + 1 for _, label in keys)
     return list(itertools.accumulate((count * line_inches(TINY) + ROW_GAP_INCHES for count in lines), initial=0.0))
+
+
+def parts_of_rows(keys: Keys, room: float) -> Iterator[Keys]:
+    """Yield the rows in few parts of similar height that fit on a page, with names wrapped to ``room`` inches."""
+    edges = row_edges(keys, room)
+    most = LINES_PER_PAGE * (line_inches(TINY) + ROW_GAP_INCHES)
+    height = edges[-1] / math.ceil(edges[-1] / most)
+    placed = zip(keys, map(sum, itertools.pairwise(edges)), strict=True)
+    for _, part in itertools.groupby(placed, lambda each: int(each[1] / 2 / height)):
+        yield [key for key, _ in part]
 
 
 def chunks(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:

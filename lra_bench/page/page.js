@@ -1,7 +1,7 @@
 let state = readState();
 
 const MARKS = [
-  ["bold", "best, or not shown to be worse"], ["°", "at or below the floor"], ["(1)", "one seed; fewer than three are not ranked"],
+  ["bold", "best, or not shown to be worse"], ["°", "not shown to exceed the floor"], ["(1)", "one seed; fewer than three are not ranked"],
   ["±", "95 % interval"], ["◆", "yours"],
 ];
 

@@ -52,7 +52,7 @@ const whiskerOf = ({ place, low, high, floor }, look) => draw("svg", { class: `w
 
 const badge = ({ text, help, tone }) => make("span", { class: `badge ${tone}`, title: help }, text);
 
-const atFloor = () => make("span", { class: "letters", title: "at or below the floor (baseline without a model)" }, "°");
+const atFloor = () => make("span", { class: "letters", title: "not shown to exceed the floor (baseline without a model)" }, "°");
 
 const heat = (cell) => (cell.value === undefined || cell.badges ? "" : ` heat h${Math.round(10 * Math.min(Math.max(cell.value, 0), 1))}`);
 

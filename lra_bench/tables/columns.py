@@ -91,7 +91,7 @@ LONG = (
         name="score",
         help="score on the test split, in {unit}; with several seeds their mean; tables show it with its 95 % "
         "confidence interval, or with the scores of the seeds if there are fewer than 5 or if they lie on two "
-        "levels, and mark scores at or below the floor",
+        "levels, and mark scores not shown to exceed the floor",
         run=lambda run: run.record.score(),
         dtype="float64",
         display=Display("score", cell=cells.score_of_seeds, text=cells.score_text, first="best", scale=True),
@@ -363,8 +363,8 @@ WIDE = (
         name="score_<task>",
         help="score on this task in {unit}, the mean over seeds; tables show it with the distance to the farther end "
         "of its 95 % confidence interval (±), or with the scores of the seeds if there are fewer than 5 or if "
-        "they lie on two levels, mark scores at or below the floor, and print it in bold if the row is the best "
-        "or not shown to be worse",
+        "they lie on two levels, mark scores not shown to exceed the floor, and print it in bold if the row is the "
+        "best or not shown to be worse",
         dtype="float64",
         display=Display("{part}{remark}", cell=cells.task_score, key="{part}", first="best"),
     ),

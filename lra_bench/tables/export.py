@@ -41,9 +41,9 @@ LEGENDS = {
     f"5 or more. Rows above the floor in all of {MIN_SEEDS} or more seeds have a rank. {OWN} your rows, if others are "
     "shown. Bold: best, or not shown to be worse.",
     "wide": "Choose tasks with --tasks, such as --tasks listops,text.\n\n"
-    f"Mean score over seeds; {AT_FLOOR} no seed exceeds the floor, empty: not measured. Mean skill: score normalised "
-    f"so that the strongest floor is 0 and a perfect score is 1. {OWN} your rows, if others are shown. Bold: best, or "
-    "not shown to be worse.",
+    f"Mean score over seeds; {AT_FLOOR} no seed shown to exceed the floor, empty: not measured. Mean skill: score "
+    f"normalised so that the strongest floor is 0 and a perfect score is 1. {OWN} your rows, if others are shown. "
+    "Bold: best, or not shown to be worse.",
 }
 """What follows tables in a terminal whose columns may be left out, by layout."""
 COMPARED = "compared with "

@@ -254,6 +254,6 @@ def _section(
             best |= {(place, heading)} if cell.best else set()
             at_floor |= {(place, heading)} if cell.at_floor else set()
     if at_floor:
-        remark = f"{remark} {AT_FLOOR} at or below the floor.".strip()
+        remark = f"{remark} {AT_FLOOR} not shown to exceed the floor.".strip()
     table = without_empty(texts, always)
     return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=frozenset(left))

@@ -55,7 +55,7 @@ def summary(records: Sequence[Record], width: int, hidden: str = "") -> str:
     signs = f"(n): only n seeds, fewer than {MIN_SEEDS}, so not ranked."
     counts = ", ".join(f"{name} ({count} row{'s' * (count > 1)})" for name, count in others.items())
     notes = [
-        f"{OWN} your rows ({AT_FLOOR}: at or below the floor). {signs}" if mixed else signs,
+        f"{OWN} your rows ({AT_FLOOR}: not shown to exceed the floor). {signs}" if mixed else signs,
         "One task with intervals and comparisons: lra-bench leaderboard --tasks TASK",
         f"Other protocols: {counts}; --protocol NAME shows one." if counts else "",
         hidden,

@@ -63,7 +63,7 @@ def test_the_cells_are_the_skill_over_the_strongest_floor_in_percent() -> None:
         f"{task}\nfloor 20.0" for task in ("copy", "needle", "recall")
     ]
     words = " ".join(written(figure))
-    assert "at or below the floor" in words and "training length" not in words
+    assert "not shown to exceed the floor" in words and "training length" not in words
 
 
 def test_seeds_are_averaged_and_two_levels_are_counted() -> None:

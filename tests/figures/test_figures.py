@@ -273,7 +273,7 @@ def test_knobs_have_one_panel_per_variant_and_are_excluded_from_extrapolation() 
     settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
     assert legend(figure) == [
         *settings, "floor (baseline without a model): root operator", "95 % confidence interval over examples",
-        "grey: no seed exceeds the floor",
+        "grey: not shown to exceed the floor",
     ]  # fmt: skip
     own = data[data["model"] == "local"].groupby("setting")
     assert own["ratio"].apply(list).to_dict() == {setting: [1.0, 2.0, 4.0, 8.0] for setting in settings}
