@@ -74,5 +74,5 @@ def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
         for folder in (root / group for root in roots(config_dir))
         if folder.is_dir()
         for file in sorted(folder.glob("*.yaml"), key=attrgetter("name"))
-        if not file.stem.startswith("_")
+        if not file.stem.startswith("_") and file.is_file()  # not a pipe or a device
     }

@@ -10,6 +10,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.files import expanded
 
+from .board import changed_files, read_board
 from .packed import RECORDS
 from .schema import Record
 from .store import RUNS, existing_root, load_all
@@ -51,20 +52,31 @@ def load_records(
 ) -> tuple[Path, list[Record]]:
     """Return the results folder, and its records followed by those of the reference boards."""
     root = existing_root(results)
-    return root, [*load_all(root), *load_reference(reference_root(reference), root)]
+    return root, [*_load(root, say), *load_reference(reference_root(reference), root)]
+
+
+def _load(root: Path, broken: Callable[[str], None]) -> list[Record]:
+    """Load all records under ``root``, and report the files of a board that are not those that were packed."""
+    if (root / RECORDS).is_file():
+        try:
+            for change in changed_files(root, read_board(root)):
+                broken(f"{change}; numbers may be wrong or missing")
+        except UserError as error:
+            broken(str(error))
+    return load_all(root, broken)
 
 
 def load_reference(folder: Path | None, own: Path | None = None, broken: Callable[[str], None] = say) -> list[Record]:
     """Load the records of all boards in ``folder``, None for no boards, with the board's name in ``reference``.
 
     A board in the user's results folder ``own`` is skipped. ``broken`` is called with the error message of each file
-    that is not a valid record.
+    that is not a valid record, and of each that differs from its digest in ``board.json``.
     """
     found = []
     for name, root in boards(folder):
         if own is not None and root.resolve() == own.resolve():
             continue
-        for record in load_all(root, broken):
+        for record in _load(root, broken):
             record.reference = name
             found.append(record)
     return found

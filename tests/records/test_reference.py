@@ -20,7 +20,8 @@ from lra_bench.grid.plan import plan
 from lra_bench.page.page import page
 from lra_bench.records import environment, reference, store
 from lra_bench.records.imports import import_folder
-from lra_bench.records.packed import packed
+from lra_bench.records.packed import RECORDS, packed
+from lra_bench.records.packing import pack
 from lra_bench.records.schema import Record
 from lra_bench.tables import export
 from lra_bench.tables.comparison import compare
@@ -187,6 +188,21 @@ def test_page_figures_and_data_frames_mark_records_of_boards(user_and_board, mon
     frame = load_records(folder / "results", reference=folder / "reference")
     assert frame["reference"].value_counts().to_dict() == {"board": 9, "": 2}
     assert len(load_records(folder / "results", reference="none")) == 2
+
+
+@pytest.mark.parametrize("change", [lambda text: text.replace('"accuracy":0.9,', '"accuracy":0.95,'), lambda text: ""])
+def test_a_board_that_was_changed_after_packing_is_reported(tmp_path, change):
+    board = tmp_path / "boards" / "changed"
+    store.write(make_record(accuracy=0.9), board, make_curves())
+    pack(board)
+    messages: list[str] = []
+    assert len(reference.load_reference(tmp_path / "boards", broken=messages.append)) == 1 and not messages
+    file = board / RECORDS
+    before = file.read_text()
+    file.write_text(change(before))
+    assert file.read_text() != before
+    reference.load_reference(tmp_path / "boards", broken=messages.append)
+    assert len(messages) == 1 and str(file) in messages[0] and "numbers may be wrong or missing" in messages[0]
 
 
 def test_a_name_refers_to_the_users_variant_first(user_and_board):
