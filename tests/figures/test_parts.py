@@ -11,23 +11,29 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
 
 from lra_bench.config.listing import options
-from lra_bench.figures import palette, style
+from lra_bench.figures import layout, legend, palette, style
 from lra_bench.figures.curves import FAINT
 from lra_bench.figures.heat_maps import heat_map
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.ranks import ranks
-from lra_bench.figures.scatter import place
+from lra_bench.figures.scatter import LEADER_INCHES, place
+from lra_bench.figures.task_table import parts_of_rows, row_edges
 from lra_bench.tables.claims import key_of, rankings, tie_letters
 from lra_bench.tables.seeds import over_seeds
 from lra_bench.tables.table import leaderboard
 from tests.tables.test_claims import simulated
 
 LENGTHS = (1024, 2048, 4096, 8192)
+
+
+WORDS = ["Transformer", "·", "embedding.kind=factorised", "(4", "keys", "changed)"]
 
 
 @pytest.fixture(scope="module")
@@ -197,3 +203,52 @@ def test_the_cached_width_of_a_text_is_independent_of_the_active_style():
     style._em.cache_clear()
     with style.style():
         assert style.text_inches(text) == outside
+
+
+@given(counts=st.lists(st.integers(1, 30), min_size=1, max_size=150))
+def test_rows_whose_names_have_several_lines_are_divided_into_parts_that_fit_on_a_page(counts: list[int]) -> None:
+    keys = [("transformer", f"{number} " + " ".join((WORDS * 6)[:count])) for number, count in enumerate(counts)]
+    parts = list(parts_of_rows(keys, room=1.4))
+    assert list(itertools.chain(*parts)) == keys
+    heights = [row_edges(part, 1.4)[-1] for part in parts]
+    assert max(heights) < 0.95 * style.PAGE_HEIGHT_INCHES
+    assert len(parts) <= 1 + sum(heights) / (0.5 * style.PAGE_HEIGHT_INCHES)
+
+
+def test_the_legend_of_a_page_explains_the_curves_of_its_panels_only() -> None:
+    panels = [layout.Panel(name, lambda ax: None, 5.0, curves=frozenset({name})) for name in ("one", "two")]
+    names = [legend.Entry(f"the curve {name}", {}, short=name) for name in ("one", "two")]
+    others = legend.Entry("other variants", {})
+    drawn, _ = layout.pages(panels, style.COLUMN_INCHES, 1, ["quick", ""], [*names, others], [])
+    found = [[text.get_text() for text in page.legends[0].get_texts()] for page in drawn]
+    assert found == [["the curve one", "other variants"], ["the curve two", "other variants"]]
+
+
+def test_a_title_beside_long_names_of_rows_is_not_cut_off() -> None:
+    def draw(ax: Axes) -> None:
+        ax.set_yticks([0], ["the name of a row, half as wide as the page"])
+
+    title = "pathfinder · not learned at this budget"
+    drawn, _ = layout.pages([layout.Panel(title, draw)], style.COLUMN_INCHES, 1, ["quick", ""], [], [])
+    [page] = drawn
+    [text] = [text for text in page.findobj(Text) if text.get_text() == title]
+    box = text.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= page.bbox.width
+
+
+@pytest.mark.parametrize("seed", range(6, 12))
+def test_labels_are_nearest_to_their_own_point_or_connected_to_it(seed: int) -> None:
+    x, y = np.random.default_rng(seed).uniform(0.1, 0.9, (2, 8))
+    figure = Figure((4, 3), dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    place(ax, x, y, [f"name {number}" for number in range(8)], ["black"] * 8)
+    canvas.draw()
+    points = ax.transData.transform(np.column_stack([x, y]))
+    assert len(ax.texts) == 8
+    for text in ax.texts:
+        box = text.get_window_extent()
+        outside = np.maximum(np.array(box.min) - points, points - np.array(box.max)).clip(0)
+        away, own = np.hypot(*outside.T) / figure.dpi, int(text.get_text()[5:])
+        assert away.argmin() == own or away[own] > 0.9 * LEADER_INCHES
