@@ -26,6 +26,9 @@ POLL_SECONDS, CONNECT_SECONDS = 0.5, 10.0
 MOST_RETRIES = 20
 """Maximum number of times that a cell is run again because its node failed."""
 
+RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Variable for the time after which Ray ends a process that has lost the control process of its cluster."""
+
 PASSED_ON = ("LRA_BENCH_", "WANDB_", "HF_", "PYTHON")
 """Beginnings of the names of environment variables that cells receive from this process instead of from their node."""
 
@@ -60,6 +63,8 @@ class Ray(Launcher):
         from ray.exceptions import RayError, TaskCancelledError
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if not (self.address or os.environ.get("RAY_ADDRESS")):
+            os.environ.setdefault(RECONNECT, "5")  # seconds; a control process of this machine cannot come back
         if not ray.is_initialized():
             try:
                 ray.init(self.address, log_to_driver=False, include_dashboard=False, logging_level=logging.WARNING)
@@ -85,6 +90,8 @@ class Ray(Launcher):
                     for each in running:
                         ray.cancel(each, force=handled > 0)
                     handled = len(signals)
+                if not (ended or any(node["Alive"] for node in ray.nodes())):
+                    raise UserError("launcher=ray: all nodes of the cluster have failed; the same command continues")
                 for each in ended:
                     job = running.pop(each)
                     advance(1)

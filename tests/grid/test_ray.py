@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from lra_bench.contracts import UserError
@@ -67,6 +68,26 @@ def test_cells_of_a_node_that_fails_are_measured_once_on_another(folder):
     assert sorted(record["attempt"] for record in records) == [1, 1, 2], "one cell was interrupted and resumed"
     planned = plan([*TINY, *OPTIONS, "train.steps=150", "seed=0,1,2"], folder.results)
     assert [each.status for each in planned] == ["done"] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("daemon", ["raylet", "gcs_server"])
+def test_a_cluster_of_one_machine_whose_daemon_is_killed_ends_the_command_and_the_next_continues(tmp_path, daemon):
+    pytest.importorskip("ray", reason="ray is not installed (pip install -e '.[ray]')")
+    folder = Folder(tmp_path)
+    command = ["bench", *TINY, *OPTIONS, "train.steps=400"]
+    grid = folder.start(*command)
+    while not checkpoints(folder):
+        assert grid.poll() is None, grid.communicate()[0]
+        time.sleep(0.05)
+    daemons = [each for each in psutil.Process(grid.pid).children(recursive=True) if each.name() == daemon]
+    assert len(daemons) == 1
+    daemons[0].kill()
+    printed, _ = grid.communicate(timeout=60)
+    assert grid.returncode == (2 if daemon == "raylet" else 1), printed
+    assert "Traceback" not in printed
+    folder.run(*command)
+    assert [record["status"] for record in folder.records()] == ["ok"]
 
 
 @pytest.mark.slow
