@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.errors import UserError
 from lra_bench.progress import Advance as Advance
 from lra_bench.progress import bar, say
-from lra_bench.runtime.files import expanded, home_unknown, replacing, sync, why, writes_cache
+from lra_bench.runtime.files import expanded, home_unknown, read_whole, replacing, sync, why, writes_cache
 
-from .digest import sha256_of_file
+from .digest import LARGEST_JSON, sha256_of_file
 from .locks import hold
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Cache:
         folder = self.path(name, key)
         path = folder.with_name(f"{folder.name}.json")
         try:
-            return {str(entry): float(value) for entry, value in json.loads(path.read_text()).items()}
+            return {str(entry): float(value) for entry, value in json.loads(read_whole(path, LARGEST_JSON)).items()}
         except (OSError, ValueError, AttributeError, TypeError):
             pass  # the file is missing or damaged: compute the numbers
         numbers = dict(make())
@@ -284,7 +284,7 @@ def default_root() -> Path:
 def _manifest(folder: Path) -> dict[str, Any] | None:
     """Return the manifest in a folder, or None if it is missing or damaged."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = json.loads(read_whole(folder / MANIFEST, LARGEST_JSON))
     except (OSError, ValueError, RecursionError):
         return None
     return manifest if _is_valid(manifest) else None

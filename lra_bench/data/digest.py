@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.progress import bar
-from lra_bench.runtime.files import replacing, writes_cache
+from lra_bench.runtime.files import read_whole, replacing, writes_cache
 
 from .archives import read_files
+
+LARGEST_JSON = 256 * 2**20
+"""Maximum size in bytes of a file of the cache that describes others."""
 
 
 def sha256_of_file(path: Path, memory: Path | None = None) -> str:
@@ -70,7 +73,7 @@ def _remembered(path: Path, state: list[Any], memory: Path, compute: Callable[[]
     state = [absolute_path, *state]
     entry = memory / f"{hashlib.sha256(absolute_path.encode(errors='surrogateescape')).hexdigest()[:32]}.json"
     try:
-        known = json.loads(entry.read_text())
+        known = json.loads(read_whole(entry, LARGEST_JSON))
         if known["state"] == state:
             return str(known["sha256"])
     except (OSError, ValueError, KeyError, TypeError):

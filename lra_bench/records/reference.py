@@ -10,7 +10,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.files import expanded
 
-from .board import changed_files, read_board
+from .board import BOARD, changed_files, read_board
 from .packed import RECORDS
 from .schema import Record
 from .store import RUNS, existing_root, load_all
@@ -43,7 +43,7 @@ def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
 def boards(folder: Path | None) -> Iterator[tuple[str, Path]]:
     """Yield the name and results folder of each board in ``folder``, sorted by name."""
     for path in sorted(folder.iterdir()) if folder is not None else ():
-        if (path / RUNS).is_dir() or (path / RECORDS).is_file():
+        if any((path / name).exists() for name in (RUNS, RECORDS, BOARD)):
             yield path.name, path
 
 
@@ -57,7 +57,7 @@ def load_records(
 
 def _load(root: Path, broken: Callable[[str], None]) -> list[Record]:
     """Load all records under ``root``, and report the files of a board that are not those that were packed."""
-    if (root / RECORDS).is_file():
+    if (root / RECORDS).is_file() or (root / BOARD).is_file():
         try:
             for change in changed_files(root, read_board(root)):
                 broken(f"{change}; numbers may be wrong or missing")

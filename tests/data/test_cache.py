@@ -71,6 +71,7 @@ def test_the_manifest_contains_size_and_checksum_of_every_file(tmp_path):
         ("half", r"toy-k1: data.*\.arrow has [\d,]+ bytes instead of [\d,]+; rebuilding it"),
         ("missing", r"toy-k1: data.*\.arrow is missing; rebuilding it"),
         ("no manifest", r"toy-k1: manifest\.json is missing or damaged; rebuilding it"),
+        ("pipe as manifest", r"toy-k1: manifest\.json is missing or damaged; rebuilding it"),
         ("cut manifest", r"toy-k1: manifest\.json is missing or damaged; rebuilding it"),
     ],
 )
@@ -85,6 +86,9 @@ def test_a_damaged_folder_is_rebuilt_with_a_message(tmp_path, capfd, damage, mes
         data.unlink()
     elif damage == "no manifest":
         manifest.unlink()
+    elif damage == "pipe as manifest":
+        manifest.unlink()
+        os.mkfifo(manifest)
     else:
         os.truncate(manifest, 20)
     assert get(cache, maker).to_dict() == rows(200).to_dict()
