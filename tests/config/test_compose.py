@@ -189,6 +189,8 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         ("train.weight_decay=nan", "train.weight_decay=nan: must be at least 0 and at most 1e100"),
         ("train.warmup_steps=-1", "train.warmup_steps=-1: must be at least 0 and at most 1e100"),
         ("train.clip=-1", "train.clip=-1.0: must be at least 0 and at most 1e100"),
+        ("model.width=64", "model.width: there is no such option; did you mean backbone.width?"),
+        ("model.features=64", "model.features: there is no such option; did you mean model.mixer.features?"),
         ("train.betas=[2,3]", "train.betas=[2.0,3.0]: must be at least 0 and below 1"),
         ("train.betas=[0.9]", "train.betas=[0.9]: must be two numbers"),
         ("train.beta1_cycle=[0.9,1]", "train.beta1_cycle=[0.9,1.0]: must be at least 0 and below 1"),
