@@ -20,6 +20,7 @@ from tests.support.command import Folder
 CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 FAST_TASKS = {"parity", "key_to_door"}  # tests/cli/test_bench.py runs listops
+LONG = {"pathfinder128", "pathfinder256"}  # the Transformer takes minutes; another system is tested on them, too
 REAL = {"text", "retrieval", "image", "enwik8"}
 TABLE = Path(__file__).parents[1] / "support" / "own_table" / "reviews.csv"
 OWN = {"csv": [f"task.path={TABLE}"], "hub": [f"task.name={TABLE.parent}"]}
@@ -133,7 +134,11 @@ def assert_runs(forks, folder, task, model):
 
 
 @pytest.mark.parametrize(
-    "task", [task if task in FAST_TASKS else pytest.param(task, marks=pytest.mark.slow) for task in TASKS]
+    "task",
+    [
+        pytest.param(task, marks=() if task in FAST_TASKS else pytest.mark.long if task in LONG else pytest.mark.slow)
+        for task in TASKS
+    ],
 )
 def test_runs_from_data_to_record(task, data, tmp_path, forks):
     assert_runs(forks, Folder(tmp_path), task, "transformer")
