@@ -38,7 +38,7 @@ OPEN_GROUPS = ("task", "model", "position", "launcher")
 """Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
 
 MODEL_PARTS = frozenset({"label", "mixer", "network", "controller", "retrieval", "source"})
-"""Options of the section ``model``; those of a mixer are in ``model.mixer``."""
+"""Names of the options of the section ``model``. Options of a mixer belong to ``model.mixer``."""
 
 ESCAPED = r"\${"
 """Escape sequence of OmegaConf for ``${``, which would begin an interpolation."""
@@ -222,7 +222,7 @@ def _refuse_nan(value: Any, option: str) -> None:
 
 
 def check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None) -> None:
-    """Raise ``UserError`` if the model file ``name``, which results in the section ``node``, is wrong."""
+    """Raise ``UserError`` if the section ``node`` of the model ``name`` lacks a part or has an unknown option."""
     file = option_paths("model", name, config_dir)[0]
     if isinstance(node.get("model"), Mapping):
         raise UserError(f"model={name}: {file} must begin with the line `# @package _global_`")
@@ -231,8 +231,9 @@ def check_model_file(node: Mapping[str, Any], name: str, config_dir: Path | None
     if not node.get("label"):
         raise UserError(f"model={name}: {file} has no label; write `label: …`, the name in tables, under `model:`")
     for part in node.keys() - MODEL_PARTS:
-        same = [option for section in ("backbone", "train") if (option := f"{section}.{part}") in option_names()]
-        raise UserError(f"model.{part}: there is no such option; did you mean {(*same, f'model.mixer.{part}')[0]}?")
+        similar = (f"backbone.{part}", f"train.{part}")
+        meant = next((option for option in similar if option in option_names()), f"model.mixer.{part}")
+        raise UserError(f"model.{part}: there is no such option; did you mean {meant}?")
 
 
 def before_planning(config: CellConfig, overrides: Sequence[str], modified: Sequence[str], missing: str) -> None:

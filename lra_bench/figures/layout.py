@@ -60,8 +60,8 @@ class Panel(NamedTuple):
     """A panel: its title, the function that draws into its axes, and the height of the axes in inches.
 
     ``draw`` may return a function that is called when the size of the axes is final, such as to place labels.
-    ``below`` is the height of tick labels and axis label, ``curves`` the ``short`` labels of the curves that the
-    legend of its page explains, None for all.
+    ``below`` is the height of tick labels and axis label. ``curves`` contains the ``short`` labels of the legend
+    entries that the panel needs; None means all.
     """
 
     title: str
@@ -120,7 +120,7 @@ def pages(
 
 
 def _needed(names: Sequence[Entry], panels: Sequence[Panel]) -> Sequence[Entry]:
-    """Return the entries of the curves in ``panels``, and those of no curve."""
+    """Return the entries of the curves in ``panels``, and the entries that do not belong to a curve."""
     curves = [panel.curves for panel in panels if panel.curves is not None]
     if len(curves) < len(panels):
         return names

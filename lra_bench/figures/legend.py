@@ -69,7 +69,10 @@ def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
 
 
 def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Any, across: bool = False) -> None:
-    """Draw interval, seeds and score of each row at x, or with ``across`` at y; grey if not shown to exceed a floor."""
+    """Draw the interval, the seeds and the score of each row at x, or at y if ``across``.
+
+    Scores that are not shown to exceed the floor are grey.
+    """
     lines = ax.hlines if across else ax.vlines
     lines(at, rows["low"], rows["high"], colors=[look.colour for look in looks], linewidth=0.8, zorder=2)
     for place, look, row in zip(at, looks, rows.to_dict("records"), strict=True):

@@ -76,7 +76,7 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
 
 
 def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], Look]) -> Iterator[Panel]:
-    """Yield panels that fit on a page; names are wrapped to ``room`` inches."""
+    """Yield panels whose height fits on a page, with the names of rows wrapped to ``room`` inches."""
     start = 0
     for keys in parts_of_rows(list(zip(group["model"], group["label"], strict=True)), room):
         title = group["panel"].iloc[0] + (f" (continued from row {start + 1})" if start else "")

@@ -209,8 +209,8 @@ def place(
 ) -> None:
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
-    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2), and places where they
-    could be read as those of other points. If there is no free position, the
+    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2), and positions
+    close to other points. If there is no free position, the
     one with the least overlap is used; a label that would be covered by more than ``MOST_COVERED`` is left out. ``x``
     and ``y`` are the coordinates of the points (P,), ``names`` the labels of the points at the indices ``named``, by
     default all; ``colours`` are those of the lines that connect distant labels to their points. Limits and scales of

@@ -202,7 +202,7 @@ def row_edges(keys: Keys, room: float) -> list[float]:
 
 
 def parts_of_rows(keys: Keys, room: float) -> Iterator[Keys]:
-    """Yield the rows in few parts of similar height that fit on a page, with names wrapped to ``room`` inches."""
+    """Divide rows into parts of similar height that fit on a page, with names wrapped to ``room`` inches."""
     edges = row_edges(keys, room)
     most = LINES_PER_PAGE * (line_inches(TINY) + ROW_GAP_INCHES)
     height = edges[-1] / math.ceil(edges[-1] / most)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lra_bench.cells.subprocess import INTERRUPTED
 from lra_bench.config.schema import CellConfig
@@ -27,7 +28,7 @@ MOST_RETRIES = 20
 """Maximum number of times that a cell is run again because its node failed."""
 
 RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
-"""Variable for the time after which Ray ends a process that has lost the control process of its cluster."""
+"""Environment variable: seconds after which a process of Ray exits if it cannot reach the control service (GCS)."""
 
 PASSED_ON = ("LRA_BENCH_", "WANDB_", "HF_", "PYTHON")
 """Beginnings of the names of environment variables that cells receive from this process instead of from their node."""
@@ -63,11 +64,16 @@ class Ray(Launcher):
         from ray.exceptions import RayError, TaskCancelledError
 
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if not (self.address or os.environ.get("RAY_ADDRESS")):
-            os.environ.setdefault(RECONNECT, "5")  # seconds; a control process of this machine cannot come back
         if not ray.is_initialized():
+            options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
             try:
-                ray.init(self.address, log_to_driver=False, include_dashboard=False, logging_level=logging.WARNING)
+                try:
+                    ray.init(self.address or "auto", **options)
+                except ConnectionError:
+                    if self.address or os.environ.get("RAY_ADDRESS"):
+                        raise
+                    os.environ.setdefault(RECONNECT, "5")  # nothing restarts the control service of a new cluster
+                    ray.init("local", include_dashboard=False, **options)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise UserError(f"launcher.address={self.address}: no Ray cluster can be used ({error})") from error
         _warn_if_too_large(jobs, ray.cluster_resources())

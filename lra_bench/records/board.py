@@ -79,6 +79,16 @@ def changed_files(root: Path, board: Board) -> Iterator[str]:
             yield f"{path} has sha256 {found[:8]}… instead of {expected[:8]}…"
 
 
+def changes(root: Path) -> list[str]:
+    """Return how the files of a board differ from its ``board.json``; empty if ``root`` is no board."""
+    if not any((root / name).exists() for name in (RECORDS, BOARD)):
+        return []
+    try:
+        return list(changed_files(root, read_board(root)))
+    except UserError as error:
+        return [str(error)]
+
+
 def overwritten(old: Path, new: Path) -> Iterator[str]:
     """Yield each cell whose packed record in ``old``, or a table of it, is missing or different in ``new``."""
     kept = {record.key: record for record in load_all(new)}

@@ -16,7 +16,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import bar
 from lra_bench.runtime.findings import Finding
 
-from .board import changed_files, read_board
+from .board import BOARD, changes
 from .key import CellKey
 from .packed import RECORDS, digest, packed, table_file
 from .profiles import load_profiles
@@ -68,12 +68,8 @@ def check_store(root: Path) -> Iterator[Finding]:
         and digest(content) != path.stem.rpartition("-")[2]
     ]
     yield _finding("curves and predictions", missing + changed, f"all {len(tables):,} present and unchanged")
-    if (root / RECORDS).is_file():
-        try:
-            board = read_board(root)
-            yield _finding("board", list(changed_files(root, board)), f"all {len(board['sha256'])} files unchanged")
-        except UserError as error:
-            yield _finding("board", [str(error)], "")
+    if (root / RECORDS).exists() or (root / BOARD).exists():
+        yield _finding("board", changes(root), "all files unchanged")
     yield _finding("scores", list(filter(None, map(_score_fault, records))), "those of the predictions")
     known = {path for path, _ in records} | tables
     unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
@@ -106,7 +102,7 @@ def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Re
 
 
 def _content(path: Path) -> bytes | None:
-    """Return the content of a file, or None if it is missing or another process has removed it meanwhile."""
+    """Return the content of a file, or None if there is no such file."""
     with suppress(FileNotFoundError):
         return path.read_bytes() if path.is_file() else None
     return None

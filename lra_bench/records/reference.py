@@ -10,7 +10,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.files import expanded
 
-from .board import BOARD, changed_files, read_board
+from .board import BOARD, changes
 from .packed import RECORDS
 from .schema import Record
 from .store import RUNS, existing_root, load_all
@@ -56,13 +56,9 @@ def load_records(
 
 
 def _load(root: Path, broken: Callable[[str], None]) -> list[Record]:
-    """Load all records under ``root``, and report the files of a board that are not those that were packed."""
-    if (root / RECORDS).is_file() or (root / BOARD).is_file():
-        try:
-            for change in changed_files(root, read_board(root)):
-                broken(f"{change}; numbers may be wrong or missing")
-        except UserError as error:
-            broken(str(error))
+    """Load all records under ``root``, and report the files of a board that were changed after it was packed."""
+    for change in changes(root):
+        broken(f"{change}; numbers may be wrong or missing")
     return load_all(root, broken)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AT_FLOOR = "°"
-"""Mark of a score not shown to exceed the floor."""
+"""Mark of a score that is not shown to exceed the floor."""
 OWN = "*"
 """Mark of the user's rows among those of reference boards, in a terminal."""
 BITS = "bits_per_character"

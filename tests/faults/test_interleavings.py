@@ -130,9 +130,9 @@ class Interleaving(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 7))
     def evaluate(self, number: int) -> None:
-        """Test a finished record again; it is refused if its weights were removed or its model was edited.
+        """Test a finished record again. It is refused if its weights were removed or its model was edited.
 
-        Hypothesis does not choose among the records, because the time of a signal decides which of them exist.
+        ``number`` selects the record. It is not drawn from ``finished``, whose content depends on timing.
         """
         if self.finished:
             path = sorted(self.finished)[number % len(self.finished)]

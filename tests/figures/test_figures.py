@@ -216,6 +216,14 @@ def test_extrapolation_draws_floor_training_length_and_one_line_per_variant() ->
     )
 
 
+def test_the_legend_of_each_page_contains_the_curves_of_that_page_only() -> None:
+    made = [make_record("performer", task) for task in ("copy", "image", "listops", "needle", "parity", "recall")]
+    [sheet] = sheets("extrapolation", [*made, make_record("local", "text")], style.COLUMN_INCHES)
+    found = ["".join(text.get_text() for text in page.legends[0].get_texts()) for page in sheet.pages]
+    assert len(found) > 1 and "Local" in found[-1]
+    assert all("Performer" in each and "Local" not in each for each in found[:-1])
+
+
 def without_scores(record: Record, beyond: float, status: str) -> Record:
     """Return the record without scores from a length ratio on."""
     assert record.extrapolation is not None
