@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import io
 import os
 import signal
@@ -15,6 +16,7 @@ import typer
 
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
+from lra_bench.runtime.files import why
 from lra_bench.runtime.garbage import reduce_collections
 from lra_bench.runtime.signals import ignore_all
 
@@ -337,6 +339,9 @@ def main() -> None:
             sys.exit(2)
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.ENOSPC, errno.EROFS):
+            say(f"lra-bench: {error.filename}: {why(error)}; choose other folders by --results and LRA_BENCH_CACHE")
+            sys.exit(2)
         say(f"lra-bench: {type(error).__name__}: {error} (--debug prints the traceback)")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -216,7 +216,7 @@ def _receive(response: requests.Response, remote: Remote, part: Path, start: int
     if response.status_code == 416 and span == f"bytes */{start}":
         return True
     if response.status_code == 416 or (response.status_code == 206 and not span.startswith(f"bytes {start}-")):
-        part.unlink()
+        part.unlink(missing_ok=True)
         return False
     received = start if response.status_code == 206 else 0
     length, limit = response.headers.get("Content-Length", ""), remote.size_bytes or LARGEST_BYTES

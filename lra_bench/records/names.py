@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from lra_bench.contracts import UserError
@@ -36,20 +35,22 @@ def find_paths(text: str, root: Path, reference: Path | None = None) -> list[Pat
     Returns:
         The paths; empty if there is no such record.
     """
-    with suppress(OSError, ValueError):  # not a valid path: too long, or contains a null byte
+    try:
         given = expanded(text, "RECORD")
         if given.is_file() and given.name != RECORDS:
             return [given.absolute()]
-        if text == LAST:
-            written = sorted(_files(root / RUNS), key=lambda path: path.stat().st_mtime)
-            return written[-1:]
-        if board := folder_of(given.absolute() / "any"):
-            return [path for path in packed(board) if path.is_relative_to(given.absolute())]
-        if given.is_dir() and (given.is_absolute() or "/" in text or text == "."):
-            return [*packed(given.absolute()), *_files(given.absolute())]
-        for folder in (root, *(board for _, board in boards(reference))):
-            if found := _in_results(text, folder):
-                return found
+        is_folder = given.is_dir() and (given.is_absolute() or "/" in text or text == ".")
+    except (OSError, ValueError):  # not a valid path: too long, or contains a null byte
+        return []
+    if text == LAST:
+        return sorted(_files(root / RUNS), key=lambda path: path.stat().st_mtime)[-1:]
+    if board := folder_of(given.absolute() / "any"):
+        return [path for path in packed(board) if path.is_relative_to(given.absolute())]
+    if is_folder:
+        return [*packed(given.absolute()), *_files(given.absolute())]
+    for folder in (root, *(board for _, board in boards(reference))):
+        if found := _in_results(text, folder):
+            return found
     return []
 
 
@@ -97,4 +98,6 @@ def _in_results(text: str, root: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> Iterable[Path]:
+    if not folder.is_dir():
+        return []
     return sorted(path for path in folder.rglob("seed*.json") if re.fullmatch(r"seed\d+\.json", path.name))

@@ -179,6 +179,12 @@ def test_another_range_than_requested_is_discarded(host, tmp_path, span):
     assert host.requests == [("data.bin", 300_000), ("data.bin", 0)]
 
 
+def test_part_of_a_file_that_was_requested_whole_is_discarded(host, tmp_path):
+    host.statuses = [206, 416]
+    assert download(Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path).read_bytes() == CONTENT
+    assert host.requests == [("data.bin", 0)] * 3
+
+
 def test_a_resumed_download_is_limited_by_the_total_size(host, tmp_path):
     (tmp_path / "a.part").write_bytes(CONTENT[:300_000])
     host.excess = 1 << 40

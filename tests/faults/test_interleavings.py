@@ -1,4 +1,4 @@
-"""Random sequences of commands, kills and full disks over one results folder lose or change no finished record.
+"""Random sequences of commands of two users, kills and full disks over one results folder lose no finished record.
 
 Set $LRA_BENCH_INTERLEAVINGS for another number of sequences, and $LRA_BENCH_FAULT_SEED to choose them.
 """
@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -23,9 +24,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from tests.faults.outcome import assert_sound, left_behind
 from tests.faults.test_disks import small_disk
 from tests.support.command import TINY, Folder
-from tests.support.forks import ForkedCommand, Forks
+from tests.support.forks import COLLEAGUE, Forks
 
-SEQUENCES = int(os.environ.get("LRA_BENCH_INTERLEAVINGS") or 10)
+SEQUENCES = int(os.environ.get("LRA_BENCH_INTERLEAVINGS") or 60)
 STEPS = 8
 OPTIONS = (
     *TINY,
@@ -43,6 +44,7 @@ EXIT_CODES = (0, 1, 2, 130, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 
 models = st.sampled_from(["bag_of_tokens", "own"])
 seeds = st.integers(0, 1)
+users = st.booleans()
 
 
 def kept(record: dict[str, Any]) -> dict[str, Any]:
@@ -51,8 +53,16 @@ def kept(record: dict[str, Any]) -> dict[str, Any]:
     return {**{name: record[name] for name in ("status", "key", "config", "metrics", "floors")}, "training": training}
 
 
+def shared_folder(place: Path) -> Folder:
+    """Create a folder in which both users may write."""
+    place.mkdir()
+    os.chown(place, -1, COLLEAGUE["group"])
+    place.chmod(0o2775)
+    return Folder(place)
+
+
 class Interleaving(RuleBasedStateMachine):
-    """Commands over one results folder and one cache.
+    """Commands of two users of a group over one results folder and one cache.
 
     ``finished`` contains what must remain of each finished record.
     """
@@ -65,7 +75,7 @@ class Interleaving(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.place = self.disk / f"sequence{next(self.numbers)}"
-        self.folder = Folder(self.place)
+        self.folder = shared_folder(self.place)
         shutil.copytree(self.other.cache, self.folder.cache)
         self.finished: dict[Path, dict[str, Any]] = {}
         self.version = 0
@@ -76,12 +86,10 @@ class Interleaving(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.place)
 
-    def start(self, *arguments: str) -> ForkedCommand:
-        return self.forks.start_command(self.folder, *arguments, "--config-dir", "own")
-
-    def call(self, *arguments: str, own: bool = True) -> tuple[int, str]:
+    def call(self, colleague: bool, *arguments: str, own: bool = True) -> tuple[int, str]:
         """Run a command; return its exit code and output. No exit code but those documented, and no traceback."""
-        done = self.forks.command(self.folder, *arguments, *(("--config-dir", "own") if own else ()), check=False)
+        model = ("--config-dir", "own") if own else ()
+        done = self.forks.command(self.folder, *arguments, *model, check=False, colleague=colleague)
         output = done.stdout + done.stderr
         assert done.returncode in EXIT_CODES and "Traceback" not in output, output
         return done.returncode, output
@@ -95,12 +103,13 @@ class Interleaving(RuleBasedStateMachine):
         self.version += 1
         (self.place / "own" / "own_code.py").write_text(OWN.format(version=self.version))
 
-    @rule(model=models, number=seeds, again=st.booleans())
-    def measure(self, model: str, number: int, again: bool) -> None:
-        code, output = self.call(*self.bench(model, number), *(["--rerun", "all"] if again else []))
+    @rule(colleague=users, model=models, number=seeds, again=st.booleans())
+    def measure(self, colleague: bool, model: str, number: int, again: bool) -> None:
+        code, output = self.call(colleague, *self.bench(model, number), *(["--rerun", "all"] if again else []))
         assert code == 0, output
 
     @rule(
+        colleague=users,
         model=models,
         number=seeds,
         seconds=st.floats(0, 1.5),
@@ -108,9 +117,12 @@ class Interleaving(RuleBasedStateMachine):
         together=st.booleans(),
         again=st.booleans(),
     )
-    def stop(self, model: str, number: int, seconds: float, sent: int, together: bool, again: bool) -> None:
+    def stop(
+        self, colleague: bool, model: str, number: int, seconds: float, sent: int, together: bool, again: bool
+    ) -> None:
         """Send a signal to the command, or to it and its cell, after some time."""
-        running = self.start(*self.bench(model, number), *(["--rerun", "all"] if again else []))
+        arguments = *self.bench(model, number), *(["--rerun", "all"] if again else []), "--config-dir", "own"
+        running = self.forks.start_command(self.folder, *arguments, colleague=colleague)
         time.sleep(seconds)
         with suppress(ProcessLookupError):
             if running.poll() is None:
@@ -118,45 +130,45 @@ class Interleaving(RuleBasedStateMachine):
         output, _ = running.communicate()
         assert running.returncode in EXIT_CODES and "Traceback" not in output, output
 
-    @rule(options=st.sampled_from([(), ("--yes",), ("--keep-best", "--yes"), ("--data", "--yes")]))
-    def clean(self, options: tuple[str, ...]) -> None:
-        code, output = self.call("clean", *options, own=False)
+    @rule(colleague=users, options=st.sampled_from([(), ("--yes",), ("--keep-best", "--yes"), ("--data", "--yes")]))
+    def clean(self, colleague: bool, options: tuple[str, ...]) -> None:
+        code, output = self.call(colleague, "clean", *options, own=False)
         assert code == 0, output
 
-    @rule()
-    def import_records(self) -> None:
-        code, output = self.call("results", "import", str(self.other.results), own=False)
+    @rule(colleague=users)
+    def import_records(self, colleague: bool) -> None:
+        code, output = self.call(colleague, "results", "import", str(self.other.results), own=False)
         assert code == 0, output
 
-    @rule(number=st.integers(0, 7))
-    def evaluate(self, number: int) -> None:
+    @rule(colleague=users, number=st.integers(0, 7))
+    def evaluate(self, colleague: bool, number: int) -> None:
         """Test a finished record again. It is refused if its weights were removed or its model was edited.
 
         ``number`` selects the record. It is not drawn from ``finished``, whose content depends on timing.
         """
         if self.finished:
             path = sorted(self.finished)[number % len(self.finished)]
-            code, output = self.call("evaluate", str(path), "--lengths", "50")
+            code, output = self.call(colleague, "evaluate", str(path), "--lengths", "50")
             assert code == 0 or "lra-bench:" in output, output
 
-    @rule()
-    def read(self) -> None:
+    @rule(colleague=users)
+    def read(self, colleague: bool) -> None:
         """Check that the table contains as many seeds as there are finished records."""
         arguments = ("--layout", "long", "--all", "--protocol", "smoke", "--json")
-        code, output = self.call("leaderboard", *arguments, own=False)
+        code, output = self.call(colleague, "leaderboard", *arguments, own=False)
         if self.finished:
             assert code == 0, output
             rows = json.loads(output[output.index("[") : output.rindex("]") + 1])
             assert sum(row["seeds"] or 0 for row in rows) == len(self.finished)
 
-    @rule(model=models, number=seeds, kibibytes=st.integers(0, 400))
-    def measure_on_a_full_disk(self, model: str, number: int, kibibytes: int) -> None:
+    @rule(colleague=users, model=models, number=seeds, kibibytes=st.integers(0, 400))
+    def measure_on_a_full_disk(self, colleague: bool, model: str, number: int, kibibytes: int) -> None:
         free = shutil.disk_usage(self.disk).free
         filler = self.disk / "filler"
         try:
             with filler.open("wb") as file:
                 file.write(bytes(max(0, free - 1024 * kibibytes)))
-            self.call(*self.bench(model, number))
+            self.call(colleague, *self.bench(model, number))
         finally:
             filler.unlink()
 
@@ -172,9 +184,10 @@ class Interleaving(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_no_finished_record_is_lost(forks: Forks, tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", 64 * 1024) as disk:
-        other = Folder(tmp_path / "other")
+def test_no_finished_record_is_lost(forks: Forks) -> None:
+    with TemporaryDirectory() as place, small_disk(Path(place) / "disk", 64 * 1024) as disk:
+        Path(place).chmod(0o755)  # the folders of pytest are closed to other users
+        other = shared_folder(Path(place) / "other")
         forks.command(other, "bench", *OPTIONS, "model=bag_of_tokens", "seed=1,2")
         shutil.rmtree(other.cache / "checkpoints")
         bound = {"forks": forks, "disk": disk, "other": other}

@@ -6,6 +6,7 @@ and the end of the fork it writes the exit code.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import json
@@ -32,6 +33,8 @@ MODULES = [
     *("scipy.special", "torch._dynamo", "lra_bench.cells.stages", "lra_bench.models", "lra_bench.records.environment"),
 ]
 """Modules that cells and commands import lazily."""
+COLLEAGUE = {"user": 54321, "group": 777}
+"""A user without a password entry, and the group that shares folders with it."""
 
 
 class Fork:
@@ -104,7 +107,12 @@ class Forks:
         return self.start(cell, folder, attempt, restart).wait()
 
     def start_command(
-        self, folder: Folder, *arguments: str, grace: float | None = None, together: bool = True
+        self,
+        folder: Folder,
+        *arguments: str,
+        grace: float | None = None,
+        together: bool = True,
+        colleague: bool = False,
     ) -> ForkedCommand:
         """Start ``lra-bench`` in a new session; the cells that it runs are forks of it.
 
@@ -113,6 +121,7 @@ class Forks:
             *arguments: Arguments of the command.
             grace: Replacement of ``GRACE_SECONDS``.
             together: Whether stderr is written to the same file as stdout.
+            colleague: Whether another user of the group runs it (Linux, as root).
 
         Returns:
             The running command.
@@ -122,7 +131,7 @@ class Forks:
         errors = output if together else output.with_suffix(".err")
         for path in (output, errors):  # the command may be killed before it opens them
             path.touch()
-        settings = {"variables": folder.environment, "folder": str(folder.root), "grace": grace}
+        settings = {"variables": folder.environment, "folder": str(folder.root), "grace": grace, "colleague": colleague}
         return ForkedCommand(
             self._start({"arguments": arguments, "output": str(output), "errors": str(errors), **settings}),
             output,
@@ -136,9 +145,10 @@ class Forks:
         check: bool = True,
         grace: float | None = None,
         timeout: float = 300,
+        colleague: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run ``lra-bench`` like ``Folder.run``, but in a fork."""
-        process = self.start_command(folder, *arguments, grace=grace, together=False)
+        process = self.start_command(folder, *arguments, grace=grace, together=False, colleague=colleague)
         output, errors = process.communicate(timeout)
         if check and process.returncode:
             raise AssertionError(f"lra-bench {' '.join(arguments)}: code {process.returncode}\n{output}{errors}")
@@ -198,7 +208,22 @@ def run_command(request: dict[str, Any]) -> int:
     subprocesses.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)  # type: ignore[assignment]
     if request["grace"] is not None:
         cells.GRACE_SECONDS = request["grace"]
+    os.umask(0o002)
+    if request["colleague"]:
+        become_colleague()
     return exit_code(main.main)
+
+
+def become_colleague() -> None:
+    """Continue as another user, who may read every file, also of the interpreter, but write only those of the group."""
+    keep_capabilities, version, may_read_and_search = 8, 0x20080522, 1 << 2  # linux/prctl.h, linux/capability.h
+    system = ctypes.CDLL(None, use_errno=True)
+    system.prctl(keep_capabilities, 1)
+    os.setgroups([])
+    os.setgid(COLLEAGUE["group"])
+    os.setuid(COLLEAGUE["user"])
+    kept = (ctypes.c_uint32 * 6)(may_read_and_search, may_read_and_search)
+    assert system.capset((ctypes.c_uint32 * 2)(version, 0), kept) == 0, os.strerror(ctypes.get_errno())
 
 
 def fork_cell(arguments: Sequence[str], *, env: dict[str, str], pass_fds: Sequence[int] = (), **options: Any):
