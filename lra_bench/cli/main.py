@@ -18,7 +18,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.files import why
 from lra_bench.runtime.garbage import reduce_collections
-from lra_bench.runtime.signals import ignore_all
+from lra_bench.runtime.signals import ignore_all, raise_if_ignored
 
 from . import data, grid
 from . import results as cli_results
@@ -310,6 +310,7 @@ def main() -> None:
     _open_output()
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
+        raise_if_ignored()
     try:
         in_bash(lambda: app(args=arguments, prog_name=NAME))
         code = app(args=arguments, prog_name=NAME, standalone_mode=False)

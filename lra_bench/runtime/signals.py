@@ -48,11 +48,10 @@ def raise_once(*numbers: signal.Signals) -> None:
     """Raise ``KeyboardInterrupt`` on these signals, once per request to stop.
 
     For processes whose parent passes SIGINT on. After the first request, SIGINT is ignored, because the parent kills
-    the process on a second Ctrl-C. SIGTERM raises again after ``ECHO_SECONDS``. If Python ignores the exception,
-    because it was raised in a finalizer or a callback of a weak reference, it is raised again.
+    the process on a second Ctrl-C. SIGTERM raises again after ``ECHO_SECONDS``. See also ``raise_if_ignored``.
     """
     _supervised[0] = True
-    sys.unraisablehook = _raise_again
+    raise_if_ignored()
 
     def stop(number: int, frame: FrameType | None) -> None:
         if not _is_repeated(number):
@@ -60,6 +59,14 @@ def raise_once(*numbers: signal.Signals) -> None:
 
     for number in numbers:
         signal.signal(number, stop)
+
+
+def raise_if_ignored() -> None:
+    """Raise ``KeyboardInterrupt`` again if Python ignores it, because a finalizer or callback raised it.
+
+    SIGTERM must raise it in this process.
+    """
+    sys.unraisablehook = _raise_again
 
 
 def _raise_again(ignored: Any) -> None:

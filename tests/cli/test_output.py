@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,26 @@ def test_only_commands_that_resume_say_so_after_an_interruption(
     with pytest.raises(SystemExit, match="130"):
         main.main()
     assert ("the same command continues" in capsys.readouterr().err) == continues
+
+
+def test_an_interruption_in_a_finalizer_ends_the_command() -> None:
+    program = """
+import signal, time
+from lra_bench.cli import main
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def run(**_):
+    Finalized()
+    time.sleep(30)
+
+main.app = run
+main.in_bash = lambda _: None
+main.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "plot"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (130, "lra-bench: interrupted.\n")
