@@ -310,7 +310,8 @@ def main() -> None:
     _open_output()
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
-        raise_if_ignored()
+        if sys.unraisablehook is sys.__unraisablehook__:
+            raise_if_ignored()
     try:
         in_bash(lambda: app(args=arguments, prog_name=NAME))
         code = app(args=arguments, prog_name=NAME, standalone_mode=False)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -74,10 +75,17 @@ def _raise_again(ignored: Any) -> None:
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
         return
-    # This is called inside the finalizer. The main thread runs the handler after it, in the usual way.
-    with blocked():
-        threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with blocked():  # the thread inherits it, so that the main thread gets the signal
+        threading.Thread(target=_send_after_hook, daemon=True).start()
         _last_request[0] = -math.inf
+
+
+def _send_after_hook() -> None:
+    """Send SIGTERM to this process when the main thread has left ``_raise_again``, in which exceptions are ignored."""
+    thread = threading.main_thread().ident or 0
+    while any(each.f_code is _raise_again.__code__ for each, _ in walk_stack(sys._current_frames()[thread])):
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

@@ -54,6 +54,7 @@ def test_only_commands_that_resume_say_so_after_an_interruption(
 
     monkeypatch.setattr("sys.argv", ["lra-bench", command])
     monkeypatch.setattr(main, "app", interrupted)
+    monkeypatch.setattr(main, "ignore_all", lambda: None)  # subprocesses of later tests would ignore signals, too
     with pytest.raises(SystemExit, match="130"):
         main.main()
     assert ("the same command continues" in capsys.readouterr().err) == continues
