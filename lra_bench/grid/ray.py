@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,59 +63,84 @@ class Ray(Launcher):
         if importlib.util.find_spec("ray") is None:
             raise UserError(f"launcher=ray: needs ray; install it with {install_command('ray')}")
         _check_answers(self.address or os.environ.get("RAY_ADDRESS", ""))
-        import ray
-        from ray.exceptions import RayError, TaskCancelledError
+        with _connected(self.address):
+            yield from _run(jobs)
 
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        if not ray.is_initialized():
-            options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-            try:
+
+@contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    """Connect this process to a cluster in the context, unless it is connected already.
+
+    Ray's handler of SIGTERM, which would end this process with a stack trace, is replaced by the previous one.
+    """
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            ray.init(address or "auto", **options)
+        except ConnectionError:
+            if address or os.environ.get("RAY_ADDRESS"):
+                raise
+            os.environ.setdefault(RECONNECT, "5")  # nothing restarts the control service of a new cluster
+            ray.init("local", include_dashboard=False, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"launcher.address={address}: no Ray cluster can be used ({error})") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _run(jobs: Sequence[CellJob]) -> Iterator[Outcome]:
+    """Run the cells on the cluster to which this process is connected."""
+    import ray
+    from ray.exceptions import RayError, TaskCancelledError
+
+    _warn_if_too_large(jobs, ray.cluster_resources())
+    task = ray.remote(max_retries=MOST_RETRIES)(run_command)
+    variables = {name: value for name, value in environment().items() if name.startswith(PASSED_ON)}
+    logs = {job: log_file(job.planned.cell.key) for job in jobs}
+    running = {
+        task.options(name=job.key, num_cpus=job.cores, num_gpus=job.gpus).remote(
+            job.command, variables, Path.cwd(), logs[job]
+        ): job
+        for job in jobs
+    }
+
+    signals: list[int] = []
+    with deferred(signals.append, signals.append), bar(len(jobs), "Measuring", unit="cells") as advance:
+        handled = 0
+        while running:
+            ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
+            if len(signals) > handled:
+                for each in running:
+                    ray.cancel(each, force=handled > 0)
+                handled = len(signals)
+            if not (ended or any(node["Alive"] for node in ray.nodes())):
+                raise UserError("launcher=ray: all nodes of the cluster have failed; the same command continues")
+            for each in ended:
+                job = running.pop(each)
+                advance(1)
                 try:
-                    ray.init(self.address or "auto", **options)
-                except ConnectionError:
-                    if self.address or os.environ.get("RAY_ADDRESS"):
-                        raise
-                    os.environ.setdefault(RECONNECT, "5")  # nothing restarts the control service of a new cluster
-                    ray.init("local", include_dashboard=False, **options)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UserError(f"launcher.address={self.address}: no Ray cluster can be used ({error})") from error
-        _warn_if_too_large(jobs, ray.cluster_resources())
-        task = ray.remote(max_retries=MOST_RETRIES)(run_command)
-        variables = {name: value for name, value in environment().items() if name.startswith(PASSED_ON)}
-        logs = {job: log_file(job.planned.cell.key) for job in jobs}
-        running = {
-            task.options(name=job.key, num_cpus=job.cores, num_gpus=job.gpus).remote(
-                job.command, variables, Path.cwd(), logs[job]
-            ): job
-            for job in jobs
-        }
-
-        signals: list[int] = []
-        with deferred(signals.append, signals.append), bar(len(jobs), "Measuring", unit="cells") as advance:
-            handled = 0
-            while running:
-                ended, _ = ray.wait(list(running), timeout=POLL_SECONDS)
-                if len(signals) > handled:
-                    for each in running:
-                        ray.cancel(each, force=handled > 0)
-                    handled = len(signals)
-                if not (ended or any(node["Alive"] for node in ray.nodes())):
-                    raise UserError("launcher=ray: all nodes of the cluster have failed; the same command continues")
-                for each in ended:
-                    job = running.pop(each)
-                    advance(1)
-                    try:
-                        code = ray.get(each)
-                    except TaskCancelledError:
-                        continue
-                    except RayError as error:
-                        say(f"{job.key}: {str(error).strip().splitlines()[0]}")
-                        code = 1
-                    if code not in (0, INTERRUPTED):
-                        say(f"{job.key}: ended with exit code {code} ({logs[job]})")
-                    yield Outcome(job, code)
-            if signals:
-                raise KeyboardInterrupt
+                    code = ray.get(each)
+                except TaskCancelledError:
+                    continue
+                except RayError as error:
+                    say(f"{job.key}: {str(error).strip().splitlines()[0]}")
+                    code = 1
+                if code not in (0, INTERRUPTED):
+                    say(f"{job.key}: ended with exit code {code} ({logs[job]})")
+                yield Outcome(job, code)
+        if signals:
+            raise KeyboardInterrupt
 
 
 def _check_answers(address: str) -> None:

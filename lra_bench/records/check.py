@@ -58,6 +58,7 @@ def check_store(root: Path) -> Iterator[Finding]:
         places.setdefault(record.key, []).append(str(path))
     repeated = [f"{key} in {', '.join(paths)}" for key, paths in places.items() if len(paths) > 1]
     yield _finding("duplicates", repeated, "none")
+    records = [(path, record if _has_tables(record) else _again(path, record)) for path, record in records]
     tables = {table_file(record, name)[0] for _, record in records for name in record.artifacts}
     missing = [f"{path} is missing" for path in sorted(tables) if not path.exists()]
     changed = [
@@ -72,7 +73,8 @@ def check_store(root: Path) -> Iterator[Finding]:
         yield _finding("board", changes(root), "all files unchanged")
     yield _finding("scores", list(filter(None, map(_score_fault, records))), "those of the predictions")
     known = {path for path, _ in records} | tables
-    unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
+    left = [path for path in files if path not in known and path.exists()]
+    unknown = [str(path) for path in left if not any(str(path) in line for line in broken)]
     yield _finding("other files", unknown, "none", "not part of any record: ")
     invalid: list[str] = []
     valid = load_profiles(root, broken=invalid.append)
@@ -99,6 +101,17 @@ def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Re
                 broken.append(str(error))
             advance(1)
     return found, versions
+
+
+def _has_tables(record: Record) -> bool:
+    return all(table_file(record, name)[0].exists() for name in record.artifacts)
+
+
+def _again(path: Path, record: Record) -> Record:
+    """Return the record that is stored now, which another process may have replaced, or the same if it is not valid."""
+    with suppress(UserError):
+        return read(content_of(path), str(path), path)
+    return record
 
 
 def _content(path: Path) -> bytes | None:

@@ -126,6 +126,20 @@ def test_files_that_disappear_during_the_check_are_left_out(results: Path, monke
     assert found["curves and predictions"].ok and found["size"].ok
 
 
+def test_a_record_that_is_replaced_during_the_check_is_read_again(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = check._load
+
+    def load_and_replace(paths: list[Path], broken: list[str]) -> object:
+        loaded = load(paths, broken)
+        store.write(make_record("local", seed=1), results, make_curves().assign(attempt=2))
+        return loaded
+
+    monkeypatch.setattr(check, "_load", load_and_replace)
+    assert not problems(results)
+
+
 def test_the_command_exits_with_1_on_a_problem(results: Path, tmp_path: Path) -> None:
     def command() -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "lra_bench.cli.main", "results", "check", "--results", str(results)]
