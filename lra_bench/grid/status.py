@@ -91,7 +91,7 @@ def examined(cell: Cell, spec: TaskSpec, results: Path, note: str = "") -> Plann
     try:
         record = record_of(cell, results)
     except UserError as error:
-        return Planned(cell, UNREADABLE, f"{error}; move the file away to measure the cell", None)
+        return Planned(cell, UNREADABLE, f"{error}; make it readable, or move it away to measure the cell", None)
     status, reason = status_of(cell, spec, record)
     return Planned(cell, status, "; ".join(filter(None, (note, reason))), record)
 

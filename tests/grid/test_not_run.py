@@ -127,10 +127,10 @@ def test_an_unreadable_record_is_named_and_the_other_cells_run(tmp_path: Path) -
     path.write_text('{"status": "ok"}')
     planned = plan([*options, "seed=0,1"], tmp_path)
     assert [each.status for each in planned] == [UNREADABLE, "to run"]
-    assert str(path) in planned[0].reason and "move the file away" in planned[0].reason
+    assert str(path) in planned[0].reason and "move it away" in planned[0].reason
     assert not_run(planned) == planned[:1]
     assert [each.cell.key.seed for each, _ in partition(planned, tmp_path, "all")] == [1]
-    with pytest.raises(UserError, match="move the file away"):
+    with pytest.raises(UserError, match="move it away"):
         plan([*options, "seed=0"], tmp_path)
     assert path.read_text() == '{"status": "ok"}'
 
