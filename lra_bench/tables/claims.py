@@ -45,13 +45,14 @@ class Ranking:
     _pairs: dict[tuple[Key, Key], Comparison] = field(default_factory=dict, repr=False)
     _corrected: dict[Key, dict[Key, Comparison]] = field(default_factory=dict, repr=False)
 
-    def reference(self, name: str = REFERENCE) -> Key | None:
-        """Return the key of the variant with this name, the user's own before those of boards, None if there is none.
+    def reference(self, name: str = REFERENCE, board: str = "") -> Key | None:
+        """Return the key of the variant with this name, None if there is none.
 
-        If several differ in their hash only, the first in sorted order is returned.
+        That of ``board`` is preferred, then the user's own. If several differ in their hash only, the first in sorted
+        order is returned.
         """
         found = [key for key, entry in self.entries.items() if entry.name == name]
-        return min(found, key=lambda key: (key[1] != "", key), default=None)
+        return min(found, key=lambda key: (key[1] != board, key[1] != "", key), default=None)
 
     def against(self, reference: Key) -> Mapping[Key, Comparison]:
         """Return the comparison of each other variant (A) with ``reference`` (B).
@@ -178,12 +179,14 @@ def gains(found: Mapping[Place, Ranking], place: Place) -> dict[Key, Comparison]
 
 
 def without_pretraining(entry: Entry, found: Mapping[Place, Ranking], place: Place) -> Entry | None:
-    """Return the same variant without pretraining, the user's own before those of boards."""
+    """Return the same variant without pretraining: that of the same board, otherwise the user's own or another."""
     objective = objective_of(entry.first.config)
     modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
     ranking = found.get((*place[:4], ", ".join(modified)))
-    plain = ranking.reference(entry.name.removesuffix(f" · {objective}")) if objective and ranking else None
-    return ranking.entries[plain] if ranking and plain else None
+    if not objective or ranking is None:
+        return None
+    plain = ranking.reference(entry.name.removesuffix(f" · {objective}"), entry.first.reference)
+    return ranking.entries[plain] if plain else None
 
 
 def _corrected(pairs: Mapping[Key, Comparison], against: str) -> dict[Key, Comparison]:

@@ -87,6 +87,17 @@ def test_the_difference_of_a_pretrained_system_is_its_gain_over_the_same_system(
     assert rows.loc["s4", "against"] == "transformer"
 
 
+def test_the_same_system_of_the_same_board_is_preferred() -> None:
+    records = [record for record in board() if record.key.model == "s4"]
+    other = [make_record("s4", seed=seed, accuracy=0.4, hash="00000000") for seed in SEEDS]
+    for record in records:
+        record.reference = "pretraining"
+    for record in other:
+        record.reference = "board2026"
+    rows = leaderboard([*other, *records]).set_index("variant")
+    assert rows.loc["s4 · masked", "difference"] == pytest.approx(0.055, abs=0.01)
+
+
 def test_tables_show_the_gain_with_its_interval() -> None:
     rows = leaderboard(board())
     tables = {section.title: section.table for section in LAYOUTS["long"].sections(rows)}
