@@ -110,15 +110,15 @@ MEASURED = {
         },
     ),
     "decisions": (("decisions",), dict.fromkeys(("71.8", "94.6"), "Chen et al. 2021, arXiv 2106.01345")),
-    "boards": (("zoology",), {}),
+    "boards": (("image", "zoology"), {}),
     "extrapolation": (("quick",), {}),
     "memory": (("memory", "quick"), {}),
     "pretraining": (("pretraining",), {"0.0016": "p of compare for the Transformer on ListOps"}),
     "rate-search": (("rate_search",), {}),
 }
 """Pages of measured numbers: the boards with their records, and the numbers with another source."""
-SECTIONS = {"boards": "MQAR"}
-"""Heading of the section with the numbers, by default the last one called Results, or the entire page without it."""
+SECTIONS = {"boards": ("Pictures", "Version 2")}
+"""The headings between which the numbers are, by default those after Results, or the entire page without it."""
 NUMBER = r"(?<![\w.,-])[-−]?\d[\d,]*\.\d+(?![\w.])|(?<![\w.])\d+(?= ?%)"
 MARKUP = r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}"
 
@@ -139,8 +139,9 @@ def numbers_in(value: object) -> Iterator[float]:
 @pytest.mark.parametrize("name", MEASURED)
 def test_measured_numbers_of_a_page_are_in_its_records(name: str) -> None:
     boards, others = MEASURED[name]
-    _, heading, results = page(name).rpartition(f"\n## {SECTIONS.get(name, 'Results')}\n")
-    section = results.partition("\n## ")[0] if name in SECTIONS else results
+    first, last = SECTIONS.get(name, ("Results", ""))
+    _, heading, results = page(name).rpartition(f"\n## {first}\n")
+    section = results.partition(f"\n## {last}\n")[0] if last else results
     written = re.findall(NUMBER, re.sub(MARKUP, "", section if heading else page(name), flags=re.DOTALL))
     assert len(written) >= 10
     texts = {text: text.replace("−", "-").replace(",", "") for text in written}
