@@ -342,7 +342,8 @@ def main() -> None:
         if debug:
             raise
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.ENOSPC, errno.EROFS):
-            say(f"lra-bench: {error.filename}: {why(error)}; choose other folders by --results and LRA_BENCH_CACHE")
+            name = error.filename or "the disk"
+            say(f"lra-bench: {name}: {why(error)}; choose other folders by --results and LRA_BENCH_CACHE")
             sys.exit(2)
         say(f"lra-bench: {type(error).__name__}: {error} (--debug prints the traceback)")
         sys.exit(1)
