@@ -97,14 +97,17 @@ def compare(
 def _places(
     records: Sequence[Record], name: str, found: dict[Place, Ranking]
 ) -> dict[tuple[str | None, ...], tuple[Ranking, Key]]:
-    """Return the ranking and the key of a variant for each task, task version, protocol and missing data."""
+    """Return the ranking and the key of a variant for each task, task version, protocol and missing data.
+
+    If several boards contain the same variant, the user's own is chosen, otherwise the first in sorted order.
+    """
     places: dict[tuple[str | None, ...], tuple[Ranking, Key]] = {}
-    for record in sorted(records, key=lambda record: record.key):
+    for record in sorted(records, key=lambda record: (record.reference, record.key)):
         ranking, key = found.get(place_of(record)), key_of(record)
         if ranking is None or key not in ranking.entries:
             continue
         known = places.setdefault(place_of(record)[:4], (ranking, key))
-        if known[1] != key:
+        if known[1][::2] != key[::2]:  # without the board
             raise UserError(
                 f"{name}: matches several rows with different hashes on {record.key.task}; "
                 f"add #{known[1][2]} or #{key[2]}"

@@ -22,6 +22,7 @@ from tests.support.page_records import data_of
 from tests.support.record_factory import make_pretraining, make_record
 
 SEEDS = range(5)
+SCORES = {"transformer": 0.6, "s4": 0.4}
 
 
 def pretrained(model: str, seed: int, accuracy: float, objective: str = "masked", **changes: Any) -> Record:
@@ -96,6 +97,17 @@ def test_the_same_system_of_the_same_board_is_preferred() -> None:
         record.reference = "board2026"
     rows = leaderboard([*other, *records]).set_index("variant")
     assert rows.loc["s4 · masked", "difference"] == pytest.approx(0.055, abs=0.01)
+
+
+def test_compare_chooses_one_of_several_boards_with_the_same_variant() -> None:
+    records = [record for record in board() if "pretrain" not in record.config]
+    others = [make_record(model, seed=seed, accuracy=score) for model, score in SCORES.items() for seed in SEEDS]
+    for record in records:
+        record.reference = "pretraining"
+    for record in others:
+        record.reference = "board2026"
+    _, _, (found,) = compare([*records, *others], "s4", "transformer")
+    assert found.difference == pytest.approx(-0.2, abs=0.02)
 
 
 def test_tables_show_the_gain_with_its_interval() -> None:
