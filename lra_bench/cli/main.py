@@ -310,8 +310,7 @@ def main() -> None:
     _open_output()
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
-        if sys.unraisablehook is sys.__unraisablehook__:
-            raise_if_ignored()
+        raise_if_ignored()
     try:
         in_bash(lambda: app(args=arguments, prog_name=NAME))
         code = app(args=arguments, prog_name=NAME, standalone_mode=False)
@@ -343,7 +342,7 @@ def main() -> None:
             raise
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.ENOSPC, errno.EROFS):
             name = error.filename or "the disk"
-            say(f"lra-bench: {name}: {why(error)}; choose other folders by --results and LRA_BENCH_CACHE")
+            say(f"lra-bench: {name}: {why(error)}; set --results or LRA_BENCH_CACHE to another folder")
             sys.exit(2)
         say(f"lra-bench: {type(error).__name__}: {error} (--debug prints the traceback)")
         sys.exit(1)

@@ -16,7 +16,7 @@ from lra_bench.runtime.files import read_whole, replacing, writes_cache
 from .archives import read_files
 
 LARGEST_JSON = 256 * 2**20
-"""Maximum size in bytes of a JSON file in the cache."""
+"""Maximum size of a JSON file in the cache, in bytes."""
 
 
 def sha256_of_file(path: Path, memory: Path | None = None) -> str:

@@ -120,7 +120,7 @@ def pages(
 
 
 def _needed(names: Sequence[Entry], panels: Sequence[Panel]) -> Sequence[Entry]:
-    """Return the entries of the curves in ``panels``, and the entries that do not belong to a curve."""
+    """Return the legend entries for the curves in ``panels`` and all entries that are not curves."""
     curves = [panel.curves for panel in panels if panel.curves is not None]
     if len(curves) < len(panels):
         return names

@@ -209,12 +209,11 @@ def place(
 ) -> None:
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
-    Labels avoid points, earlier labels and ``lines``, each an array of points (L, 2), and positions
-    close to other points. If there is no free position, the
-    one with the least overlap is used; a label that would be covered by more than ``MOST_COVERED`` is left out. ``x``
-    and ``y`` are the coordinates of the points (P,), ``names`` the labels of the points at the indices ``named``, by
-    default all; ``colours`` are those of the lines that connect distant labels to their points. Limits and scales of
-    the axes must be set before.
+    Labels avoid points, positions close to other points, earlier labels and ``lines``, each an array of points (L, 2).
+    If there is no free position, the one with the least overlap is used; a label that would be covered by more than
+    ``MOST_COVERED`` is left out. ``x`` and ``y`` are the coordinates of the points (P,), ``names`` the labels of the
+    points at the indices ``named``, by default all; ``colours`` are those of the lines that connect distant labels to
+    their points. Limits and scales of the axes must be set before.
     """
     ax.get_xlim(), ax.get_ylim()  # matplotlib computes pending autoscale limits only when they are read
     dpi: float = ax.figure.dpi

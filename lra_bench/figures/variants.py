@@ -145,7 +145,7 @@ def band(points: pd.DataFrame, by: Sequence[str], value: str, **further: tuple[s
 
 
 def at_floor(rows: pd.DataFrame) -> pd.Series:
-    """Return for each row whether it has no seed that is shown to exceed the floor; False if this is unknown."""
+    """Return, for each row, whether no seed is shown to exceed the floor; False if unknown."""
     return rows["learned"].eq(0).astype(bool)
 
 

@@ -69,9 +69,9 @@ class Ray(Launcher):
 
 @contextmanager
 def _connected(address: str | None) -> Iterator[None]:
-    """Connect this process to a cluster in the context, unless it is connected already.
+    """Connect to a Ray cluster, unless already connected, and disconnect on exit.
 
-    Ray's handler of SIGTERM, which would end this process with a stack trace, is replaced by the previous one.
+    ``ray.init`` installs a SIGTERM handler that exits with a stack trace; the previous handler is restored.
     """
     import ray
 
@@ -100,7 +100,7 @@ def _connected(address: str | None) -> Iterator[None]:
 
 
 def _run(jobs: Sequence[CellJob]) -> Iterator[Outcome]:
-    """Run the cells on the cluster to which this process is connected."""
+    """Run the cells on the connected cluster."""
     import ray
     from ray.exceptions import RayError, TaskCancelledError
 

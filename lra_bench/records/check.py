@@ -58,7 +58,7 @@ def check_store(root: Path) -> Iterator[Finding]:
         places.setdefault(record.key, []).append(str(path))
     repeated = [f"{key} in {', '.join(paths)}" for key, paths in places.items() if len(paths) > 1]
     yield _finding("duplicates", repeated, "none")
-    records = [(path, record if _has_tables(record) else _again(path, record)) for path, record in records]
+    records = [(path, _with_tables(record, path)) for path, record in records]
     tables = {table_file(record, name)[0] for _, record in records for name in record.artifacts}
     missing = [f"{path} is missing" for path in sorted(tables) if not path.exists()]
     changed = [
@@ -103,14 +103,11 @@ def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Re
     return found, versions
 
 
-def _has_tables(record: Record) -> bool:
-    return all(table_file(record, name)[0].exists() for name in record.artifacts)
-
-
-def _again(path: Path, record: Record) -> Record:
-    """Return the record that is stored now, which another process may have replaced, or the same if it is not valid."""
+def _with_tables(record: Record, path: Path) -> Record:
+    """Return a record, reloaded if its tables are missing, because another process may have replaced it."""
     with suppress(UserError):
-        return read(content_of(path), str(path), path)
+        if not all(table_file(record, name)[0].exists() for name in record.artifacts):
+            return read(content_of(path), str(path), path)
     return record
 
 

@@ -56,7 +56,7 @@ def load_records(
 
 
 def _load(root: Path, broken: Callable[[str], None]) -> list[Record]:
-    """Load all records under ``root``, and report the files of a board that were changed after it was packed."""
+    """Load all records under ``root`` and report board files that do not match their checksums."""
     for change in changes(root):
         broken(f"{change}; numbers may be wrong or missing")
     return load_all(root, broken)

@@ -63,11 +63,12 @@ def raise_once(*numbers: signal.Signals) -> None:
 
 
 def raise_if_ignored() -> None:
-    """Raise ``KeyboardInterrupt`` again if Python ignores it, because a finalizer or callback raised it.
+    """Install a hook that raises ``KeyboardInterrupt`` again if Python ignored it in a finalizer or callback.
 
-    SIGTERM must raise it in this process.
+    The handler of SIGTERM must raise ``KeyboardInterrupt``. A hook that is already installed is kept.
     """
-    sys.unraisablehook = _raise_again
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _raise_again
 
 
 def _raise_again(ignored: Any) -> None:
@@ -75,13 +76,13 @@ def _raise_again(ignored: Any) -> None:
     if ignored.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(ignored)
         return
-    with blocked():  # the thread inherits it, so that the main thread gets the signal
+    with blocked():  # the new thread inherits the mask, so that the main thread receives the signal
         threading.Thread(target=_send_after_hook, daemon=True).start()
         _last_request[0] = -math.inf
 
 
 def _send_after_hook() -> None:
-    """Send SIGTERM to this process when the main thread has left ``_raise_again``, in which exceptions are ignored."""
+    """Wait until the main thread has left ``_raise_again``, where exceptions are ignored, and send SIGTERM."""
     thread = threading.main_thread().ident or 0
     while any(each.f_code is _raise_again.__code__ for each, _ in walk_stack(sys._current_frames()[thread])):
         time.sleep(0.001)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
@@ -30,7 +30,13 @@ MOST_COMPARED = 40
 Place = tuple[str, str | None, str, str, str]
 """Task, version of the task, protocol, what the data lacks, and objective of pretraining with the modified options."""
 
-Key = tuple[str, str, str]
+
+class Key(NamedTuple):
+    """Key of a variant within its ranking: model, board (empty for the user's own records) and hash."""
+
+    model: str
+    board: str
+    hash: str
 
 
 @dataclass
@@ -46,13 +52,12 @@ class Ranking:
     _corrected: dict[Key, dict[Key, Comparison]] = field(default_factory=dict, repr=False)
 
     def reference(self, name: str = REFERENCE, board: str = "") -> Key | None:
-        """Return the key of the variant with this name, None if there is none.
+        """Return the key of the variant with this name, or None.
 
-        That of ``board`` is preferred, then the user's own. If several differ in their hash only, the first in sorted
-        order is returned.
+        If there are several, those of ``board`` come first, then the user's own, then the others in sorted order.
         """
         found = [key for key, entry in self.entries.items() if entry.name == name]
-        return min(found, key=lambda key: (key[1] != board, key[1] != "", key), default=None)
+        return min(found, key=lambda key: (key.board != board, key.board, key), default=None)
 
     def against(self, reference: Key) -> Mapping[Key, Comparison]:
         """Return the comparison of each other variant (A) with ``reference`` (B).
@@ -122,7 +127,7 @@ class Ranking:
 
 def key_of(record: Record) -> Key:
     """Return the key of a record's variant within its ranking."""
-    return record.key.model, record.reference, record.key.hash
+    return Key(record.key.model, record.reference, record.key.hash)
 
 
 def place_of(record: Record) -> Place:
@@ -141,7 +146,7 @@ def place_name(row: Mapping[Any, Any]) -> Place:
 
 def row_key(row: Mapping[Any, Any]) -> Key:
     """Return the key of a row of the long table within its ranking."""
-    return row["model"], row["reference"], row["hash"]
+    return Key(row["model"], row["reference"], row["hash"])
 
 
 def _rules(objective: str, modified: str) -> str:
@@ -179,7 +184,7 @@ def gains(found: Mapping[Place, Ranking], place: Place) -> dict[Key, Comparison]
 
 
 def without_pretraining(entry: Entry, found: Mapping[Place, Ranking], place: Place) -> Entry | None:
-    """Return the same variant without pretraining: that of the same board, otherwise the user's own or another."""
+    """Return the corresponding variant without pretraining, preferably from the same board, or None."""
     objective = objective_of(entry.first.config)
     modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
     ranking = found.get((*place[:4], ", ".join(modified)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 from lra_bench.contracts import UserError
@@ -89,30 +90,35 @@ def compare(
     comparisons = []
     with bar(len(shared), "comparing", unit="tasks") as advance:
         for place in shared:
-            comparisons.append(_compare(places_a[place], places_b[place]))
+            comparisons.append(_compare(*_on_one_board(places_a[place], places_b[place])))
             advance(1, str(place[0]))
     return name_a, name_b, comparisons
 
 
 def _places(
     records: Sequence[Record], name: str, found: dict[Place, Ranking]
-) -> dict[tuple[str | None, ...], tuple[Ranking, Key]]:
-    """Return the ranking and the key of a variant for each task, task version, protocol and missing data.
-
-    If several boards contain the same variant, the user's own is chosen, otherwise the first in sorted order.
-    """
-    places: dict[tuple[str | None, ...], tuple[Ranking, Key]] = {}
-    for record in sorted(records, key=lambda record: (record.reference, record.key)):
+) -> dict[tuple[str | None, ...], dict[Key, Ranking]]:
+    """Return the rows of a variant, one per board, for each task, task version, protocol and missing data."""
+    places: dict[tuple[str | None, ...], dict[Key, Ranking]] = {}
+    for record in sorted(records, key=lambda record: record.key):
         ranking, key = found.get(place_of(record)), key_of(record)
         if ranking is None or key not in ranking.entries:
             continue
-        known = places.setdefault(place_of(record)[:4], (ranking, key))
-        if known[1][::2] != key[::2]:  # without the board
+        rows = places.setdefault(place_of(record)[:4], {})
+        rows[key] = ranking
+        first = next(iter(rows))
+        if (first.model, first.hash) != (key.model, key.hash):
             raise UserError(
                 f"{name}: matches several rows with different hashes on {record.key.task}; "
-                f"add #{known[1][2]} or #{key[2]}"
+                f"add #{first.hash} or #{key.hash}"
             )
     return places
+
+
+def _on_one_board(a: Mapping[Key, Ranking], b: Mapping[Key, Ranking]) -> tuple[tuple[Ranking, Key], ...]:
+    """Choose the rows to compare: from the same board if possible, the user's own before those of boards."""
+    key_a, key_b = min(product(a, b), key=lambda keys: (keys[0].board != keys[1].board, keys[0].board, keys[1].board))
+    return (a[key_a], key_a), (b[key_b], key_b)
 
 
 def _compare(a: tuple[Ranking, Key], b: tuple[Ranking, Key]) -> Comparison:

@@ -212,19 +212,32 @@ def test_folders_without_permission_are_named(arguments: list[str], folder: Fold
     for closed in ("results", "cache"):
         (tmp_path / closed).mkdir()
         (tmp_path / closed).chmod(0)
+    last = refusal(folder, tmp_path, *arguments)
+    assert str(tmp_path) in last and "Permission denied" in last
+
+
+def test_an_unwritable_results_folder_is_refused(folder: Folder, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0o500)
+    assert "--results" in refusal(folder, tmp_path, "bench", *TINY, "--results", str(locked / "results"))
+
+
+def refusal(folder: Folder, root: Path, *arguments: str) -> str:
+    """Return the last line of a command that fails without the rights of root; its own folders are under ``root``."""
     prefix = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     if prefix and shutil.which(prefix[0]) is None:
         pytest.skip("root needs setpriv (util-linux) to give up its access to all files")
     done = subprocess.run(
         [*prefix, *COMMAND, *arguments],
         cwd=folder.root,
-        env=Folder(tmp_path).environment,
+        env=Folder(root).environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    last = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 2 and str(tmp_path) in last and "Permission denied" in last, done.stderr
+    assert done.returncode == 2, done.stderr
+    return done.stderr.strip().splitlines()[-1]
 
 
 def test_a_missing_argument_names_the_command(folder, forks):

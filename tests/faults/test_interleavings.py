@@ -1,4 +1,4 @@
-"""Random sequences of commands of two users, kills and full disks over one results folder lose no finished record.
+"""Random sequences of commands by two users, kills and full disks: no finished record is lost or changed.
 
 Set $LRA_BENCH_INTERLEAVINGS for another number of sequences, and $LRA_BENCH_FAULT_SEED to choose them.
 """
@@ -54,7 +54,7 @@ def kept(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared_folder(place: Path) -> Folder:
-    """Create a folder in which both users may write."""
+    """Create a folder that is writable for both users."""
     place.mkdir()
     os.chown(place, -1, COLLEAGUE["group"])
     place.chmod(0o2775)

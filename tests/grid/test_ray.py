@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
+from lra_bench.grid.ray import _connected
 from tests.support.command import TINY, Folder
 
 OPTIONS = ["tracker=none", "model=local", "launcher=ray", "hardware.checkpoint_seconds=0"]
@@ -29,6 +32,23 @@ def test_an_address_at_which_nothing_answers_gives_one_sentence(tmp_path, monkey
     monkeypatch.setattr("importlib.util.find_spec", lambda name: True)
     with pytest.raises(UserError, match=r"^launcher.address=127.0.0.1:1: no Ray cluster answers"):
         list(execute(planned, tmp_path))
+
+
+def test_the_handler_of_sigterm_is_restored_after_ray_replaces_it(monkeypatch):
+    ended = []
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda *_, **__: signal.signal(signal.SIGTERM, signal.SIG_IGN),
+        shutdown=lambda: ended.append(True),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with _connected(None):
+            assert signal.getsignal(signal.SIGTERM) is before and not ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended
 
 
 @pytest.fixture

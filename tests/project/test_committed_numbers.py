@@ -118,7 +118,7 @@ MEASURED = {
 }
 """Pages of measured numbers: the boards with their records, and the numbers with another source."""
 SECTIONS = {"boards": ("Pictures", "Version 2")}
-"""The headings between which the numbers are, by default those after Results, or the entire page without it."""
+"""First and last heading of the section with the numbers; by default "Results" to the end, or the entire page."""
 NUMBER = r"(?<![\w.,-])[-−]?\d[\d,]*\.\d+(?![\w.])|(?<![\w.])\d+(?= ?%)"
 MARKUP = r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}"
 

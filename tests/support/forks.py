@@ -34,7 +34,7 @@ MODULES = [
 ]
 """Modules that cells and commands import lazily."""
 COLLEAGUE = {"user": 54321, "group": 777}
-"""A user without a password entry, and the group that shares folders with it."""
+"""User ID without an entry in /etc/passwd, and ID of a group with access to shared folders."""
 
 
 class Fork:
@@ -208,14 +208,14 @@ def run_command(request: dict[str, Any]) -> int:
     subprocesses.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)  # type: ignore[assignment]
     if request["grace"] is not None:
         cells.GRACE_SECONDS = request["grace"]
-    os.umask(0o002)
+    os.umask(0o002)  # files are writable for the group, as docs/faults.md requires for shared folders
     if request["colleague"]:
         become_colleague()
     return exit_code(main.main)
 
 
 def become_colleague() -> None:
-    """Continue as another user, who may read every file, also of the interpreter, but write only those of the group."""
+    """Switch to ``COLLEAGUE``, keeping only the capability to read all files, such as those of the interpreter."""
     keep_capabilities, version, may_read_and_search = 8, 0x20080522, 1 << 2  # linux/prctl.h, linux/capability.h
     system = ctypes.CDLL(None, use_errno=True)
     system.prctl(keep_capabilities, 1)

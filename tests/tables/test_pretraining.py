@@ -99,7 +99,7 @@ def test_the_same_system_of_the_same_board_is_preferred() -> None:
     assert rows.loc["s4 · masked", "difference"] == pytest.approx(0.055, abs=0.01)
 
 
-def test_compare_chooses_one_of_several_boards_with_the_same_variant() -> None:
+def test_compare_uses_rows_of_one_board_if_several_contain_the_variant() -> None:
     records = [record for record in board() if "pretrain" not in record.config]
     others = [make_record(model, seed=seed, accuracy=score) for model, score in SCORES.items() for seed in SEEDS]
     for record in records:
@@ -108,6 +108,13 @@ def test_compare_chooses_one_of_several_boards_with_the_same_variant() -> None:
         record.reference = "board2026"
     _, _, (found,) = compare([*records, *others], "s4", "transformer")
     assert found.difference == pytest.approx(-0.2, abs=0.02)
+    pretrained_on_one = [pretrained("s4", seed, 0.55 + seed / 80) for seed in SEEDS]
+    for record in pretrained_on_one:
+        record.reference = "pretraining"
+    everything = [*records, *others, *pretrained_on_one]
+    _, _, (found,) = compare(everything, "s4 masked", "#0a1b2c3d s4")
+    gain = leaderboard(everything).set_index("variant").loc["s4 · masked", "difference"]
+    assert found.difference == gain == pytest.approx(0.055, abs=0.01)
 
 
 def test_tables_show_the_gain_with_its_interval() -> None:
