@@ -88,7 +88,7 @@ def with_claims(rows: pd.DataFrame, records: Sequence[Record], pairs: bool = Tru
     letters: dict[Place, Mapping[Key, str]] = {}
     for row in rows.to_dict("records"):
         place = place_name({**row, "task_version": row["version"]})
-        key = (row["model"], row["reference"], row["hash"])
+        key = Key(row["model"], row["reference"], row["hash"])
         ranking = found.get(place)
         if ranking is not None and place not in letters:
             letters[place] = tie_letters(ranking) if pairs else {}
