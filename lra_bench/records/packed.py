@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 RECORDS = "records.jsonl"
 LARGEST_BYTES = 512 * 2**20
 
+MOST_BROKEN = 10
+"""Maximum number of paths of broken lines; the last one is that of all further lines, so that they are one message."""
+
 
 def packed(root: Path, follow_links: bool = True) -> Mapping[Path, bytes]:
     """Return the JSON of each packed record of a results folder by its path.
 
-    The path of a line that is not a record, or of a cell that an earlier line contains, ends in its number. Raises
-    ``UserError`` if the file cannot be read or is larger than ``LARGEST_BYTES``.
+    The path of a line that is not a record, or of a cell that an earlier line contains, ends in its number, see
+    ``MOST_BROKEN``. Raises ``UserError`` if the file cannot be read or is larger than ``LARGEST_BYTES``.
     """
     file = root / RECORDS
     try:
@@ -43,12 +46,19 @@ def packed(root: Path, follow_links: bool = True) -> Mapping[Path, bytes]:
 @lru_cache(maxsize=16)
 def _lines(file: Path, follow_links: bool, changed_at: int) -> Mapping[Path, bytes]:
     found: dict[Path, bytes] = {}
+    broken: list[tuple[str, bytes]] = []
     for number, line in enumerate(read_whole(file, LARGEST_BYTES, follow_links).splitlines(), 1):
-        path = file / f"line {number}"
+        path = None
         with suppress(ValueError, TypeError, KeyError, RecursionError, UserError):
-            own = file / CellKey(**json.loads(line)["key"]).file("json")
-            path = path if own in found else own
-        found[path] = line
+            path = file / CellKey(**json.loads(line)["key"]).file("json")
+        if path is None or path in found:
+            broken.append((f"line {number}", line))
+        else:
+            found[path] = line
+    if len(broken) > MOST_BROKEN:
+        name, line = broken[MOST_BROKEN - 1]
+        broken[MOST_BROKEN - 1 :] = [(f"{name} and {len(broken) - MOST_BROKEN:,} others", line)]
+    found.update((file / name, line) for name, line in broken)
     return found
 
 

@@ -190,6 +190,17 @@ def test_damage_of_packed_records_is_reported(results: Path) -> None:
     assert f"{path} differs from the digest" in found["curves and predictions"]
 
 
+def test_many_broken_lines_are_few_messages(results: Path) -> None:
+    pack(results)
+    text = (results / RECORDS).read_text()
+    (results / RECORDS).write_text("\n" * 100_000 + text)
+    messages: list[str] = []
+    assert len(store.load_all(results, messages.append)) == 4
+    assert len(messages) == 10
+    assert any("line 9:" in message for message in messages)
+    assert any("line 10 and 99,990 others:" in message for message in messages)
+
+
 def test_an_artifact_outside_the_folder_is_refused(results: Path) -> None:
     pack(results)
     text = (results / RECORDS).read_text()
