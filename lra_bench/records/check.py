@@ -33,8 +33,7 @@ SHOWN = 10
 
 def check_store(root: Path) -> Iterator[Finding]:
     """Yield the findings about a results folder: readability, paths, duplicates, missing tables, other files, sizes."""
-    folder = root / RUNS
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in (root / RUNS).rglob("*") if path.is_file())
     cells = [path for path in files if re.fullmatch(r"seed\d+\.json", path.name)]
     broken: list[str] = []
     try:
@@ -43,7 +42,7 @@ def check_store(root: Path) -> Iterator[Finding]:
         broken.append(str(error))
     records, versions = _load(cells, broken)
     kinds = ", ".join(f"version {version}: {count:,}" for version, count in sorted(versions.items()))
-    yield Finding("records", f"{len(records):,} in {folder}{f' ({kinds})' if kinds else ''}")
+    yield Finding("records", f"{len(records):,} in {root}{f' ({kinds})' if kinds else ''}")
     hashes = Counter(record.hash_version for _, record in records)
     if hashes:
         counts = ", ".join(f"version {version}: {count:,}" for version, count in sorted(hashes.items()))
