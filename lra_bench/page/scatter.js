@@ -10,10 +10,12 @@ const frontOf = (rows, task, cost) => {
 };
 
 // Labels are placed at the first of four positions where they overlap neither points nor other labels, or left out.
+// Points of the same name that overlap, such as those of one system on two boards, have one label.
 const placeLabels = (points, room, others) => {
   const taken = [...others, ...points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6])];
   const labels = [];
-  for (const point of points) {
+  const repeats = (point, earlier) => earlier.some(({ x, y, name }) => name === point.name && Math.hypot(x - point.x, y - point.y) < 9);
+  for (const point of points.filter((each, number) => !repeats(each, points.slice(0, number)))) {
     const { x, y, name } = point;
     const text = name.length > 26 ? `${name.slice(0, 25)}…` : name;
     const width = text.length * FONT * 0.56;

@@ -319,6 +319,17 @@ def test_the_front_contains_rows_that_no_cheaper_row_reaches(visit: Any, board: 
     assert page.locator("#scatter svg circle, #scatter svg path.able").count() == 7
 
 
+def test_overlapping_points_of_one_system_have_one_label(browser: Any, tmp_path: Path) -> None:
+    records = [make_record(model, accuracy=0.9) for model in ("local", "local", "fnet")]
+    records[1].reference = "board"
+    page = browser.new_page()
+    page.goto(written(records, tmp_path))
+    page.locator("#scatter svg circle").first.wait_for()
+    assert page.locator("#scatter svg .able, #scatter svg .few").count() == 3
+    assert sorted(page.locator("#scatter svg text.label").all_text_contents()) == ["Fnet", "Local"]
+    page.close()
+
+
 def test_memory_cost_comparison_and_citation_by_keyboard(visit: Any, board: str) -> None:
     page = visit(of=board, permissions=["clipboard-read", "clipboard-write"])
     keys = page.keyboard
