@@ -50,6 +50,11 @@ def took_off(run: Any) -> int | None:
     return None if censored is None else int(not censored)
 
 
+def score_at_half(run: Any) -> float | None:
+    """Return the validation score after half of the steps, None if it is of another kind than the test score."""
+    return None if "test_targets" in run.record.metrics else run.find("training.score_at_half")
+
+
 def _reached(row: Mapping[str, Any], context: Any) -> str | None:
     """Return how many seeds took off, or a dash with one seed, unless all did."""
     reached, seeds = row["took_off"], row["seeds"]
@@ -108,7 +113,8 @@ class TrainingRun(Measurement):
         Column(
             name="score_at_half",
             help="validation score after half of the training steps, in {unit}: that of the lowest validation loss so "
-            "far",
+            "far; empty if the test score is that of generated answers or roll-outs",
+            run=score_at_half,
             seeds="mean",
             dtype="float64",
             display=Display("half budget", first="best", scale=True),

@@ -246,6 +246,8 @@ def test_a_row_states_whether_the_loss_still_fell_and_the_score_at_half_of_the_s
     found = frame[["late_loss_change", "score_at_half"]]
     assert found.loc["local"].tolist() == [-0.5, 0.2] and found.loc["performer"].isna().all()
     assert "| -0.500" in export.render(frame.reset_index(), "markdown")
+    records[0].metrics["test_targets"] = records[0].metrics["test"]  # the test score is that of generated answers
+    assert leaderboard(records).set_index("model")["score_at_half"].isna().all()
 
 
 def test_lower_bits_per_character_rank_first() -> None:
