@@ -78,8 +78,8 @@ class TaskScore(NamedTuple):
         score: The score, in the unit of ``spec.metric``. An accuracy is the share of successes in ``n`` independent
             trials, from which the harness computes Wilson's interval.
         n: Number of trials.
-        parts: Scores under other conditions, by what they depend on and by condition. They are stored as slices of the
-            record.
+        parts: Scores under other conditions, by what they depend on and by condition. Those at the training length are
+            stored as slices of the record, those at other lengths in the point of the length.
         trials: Numbers of trials of parts, if they are not ``n``.
     """
 

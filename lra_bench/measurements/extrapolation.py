@@ -195,6 +195,8 @@ class _Measuring:
         if own is not None:
             low, high = interval_of_task(own, spec)
             found |= {"n": own.n, "score": own.score, "low": low, "high": high}
+            if own.parts and key.ratio != 1:
+                found["parts"] = own.parts
         details = dict(self._details_of_rows(key))
         floor_rows, floors, higher = details.pop("floor_rows"), details["floors"], spec.higher_is_better
         self.found.evaluations[key] = result

@@ -222,4 +222,5 @@ def _point(point: Mapping[str, Any]) -> str:
     if point["score"] is None:
         return f"{point['status']}: {point['reason']}"
     kept = f", keeps {point['retention']:.0%} of the skill" if point["retention"] is not None else ""
-    return score_text(point) + kept
+    parts = [f", {label} {value:.4f}" for part in point.get("parts", {}).values() for label, value in part.items()]
+    return score_text(point) + kept + "".join(parts)

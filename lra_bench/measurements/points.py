@@ -17,7 +17,11 @@ POINT_STATUSES: Mapping[str, str] = {
 """Meaning of each status of a point."""
 
 
-class ExtrapolationPoint(TypedDict):
+class _PartsOfPoint(TypedDict, total=False):
+    parts: dict[str, dict[str, float]]
+
+
+class ExtrapolationPoint(_PartsOfPoint):
     """The score of the trained model on test data of another length.
 
     ``measurements.lengths.Lengths.points`` describes the other fields.
@@ -28,6 +32,8 @@ class ExtrapolationPoint(TypedDict):
         floors: All floors by name.
         margins: Improvement of the score over the strongest floor, paired by row; empty if the rows are not known.
         drift: Statistics of the examples that should not depend on length, see ``Task.drift``.
+        parts: Parts of a score that the task computes itself, see ``TaskScore.parts``; absent if there are none, and at
+            the training length, where they are slices.
         retention: ``skill`` divided by the skill at the training length.
         attempt: Number of the attempt in which the point was measured.
         status: One of ``POINT_STATUSES``.

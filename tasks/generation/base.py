@@ -171,8 +171,8 @@ class GenerationTask(SelfScoredTask):
             batch_size: Number of answers that are generated side by side.
 
         Returns:
-            The share. At the training length with the parts ``generated``, the accuracies of entire answers and of
-            their symbols, and ``length``, the shares of correct answers by their numbers of symbols.
+            The share, with the part ``generated``, the accuracies of entire answers and of their symbols; at the
+            training length also with ``length``, the shares of correct answers by their numbers of symbols.
         """
         import numpy as np
 
@@ -189,8 +189,9 @@ class GenerationTask(SelfScoredTask):
         correct = generated(model, tokens, targets, batch_size) == targets
         exact = (correct | ~scored).all(axis=1)
         score = float(exact.mean())
+        accuracies = {"answers": score, "symbols": float(correct[scored].mean())}
         if length is not None:
-            return TaskScore(score, len(exact))
+            return TaskScore(score, len(exact), {"generated": accuracies})
         sizes = in_bins(scored.sum(axis=1) - 1)
         members = {label: sizes.label_of == number for number, label in enumerate(sizes.labels)}
         members = {label: mask for label, mask in members.items() if mask.any()}
@@ -198,7 +199,7 @@ class GenerationTask(SelfScoredTask):
             score,
             len(exact),
             parts={
-                "generated": {"answers": score, "symbols": float(correct[scored].mean())},
+                "generated": accuracies,
                 "length": {label: float(exact[mask].mean()) for label, mask in members.items()},
             },
             trials={

@@ -295,8 +295,12 @@ def test_a_task_may_define_its_own_score(tmp_path, forks):
     assert (test["accuracy"], test["n"]) == (0.625, 16) and test["low"] < 0.625 < test["high"]
     assert record["metrics"]["test_targets"]["accuracy"] in np.arange(17) / 16
     assert (part["slicing"], part["label"], part["score"]) == ("judge", "first", 0.5)
-    at = {point["ratio"]: point["score"] for point in record["extrapolation"]["points"] if point["status"] == "ok"}
-    assert at.pop(1.0) == 0.625 and set(at.values()) == {0.25}
+    points = {point["ratio"]: point for point in record["extrapolation"]["points"] if point["status"] == "ok"}
+    own = points.pop(1.0)
+    assert own["score"] == 0.625 and "parts" not in own
+    assert len(points) >= 2 and all(point["score"] == 0.25 for point in points.values())
+    assert all(point["parts"] == {"judge": {"first": 0.5}} for point in points.values())
+    assert forks.command(folder, "show", "last").stdout.count(", first 0.5000\n") == len(points)
 
 
 def test_a_record_of_an_older_version_is_reported_as_stale(tmp_path, forks):

@@ -118,7 +118,8 @@ def test_score_is_the_share_of_answers_that_are_entirely_correct(task):
     counts = score.trials["length"]
     assert sum(counts.values()) == 120
     assert sum(score.parts["length"][label] * n for label, n in counts.items()) == pytest.approx(90)
-    assert task.score(Solver(task).eval(), length=41).score == 1
+    longer = task.score(Solver(task).eval(), length=41)
+    assert longer.score == 1 and longer.parts == {"generated": {"answers": 1, "symbols": 1}}
 
 
 def test_generated_symbols_are_those_of_one_prefix_at_a_time(task):
