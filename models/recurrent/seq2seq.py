@@ -127,10 +127,10 @@ class Seq2Seq(nn.Module):
         if self.attend is None:
             outputs: Tensor = recurrent(self.decoder, symbols, before)[0]
             return outputs
-        steps = []
+        steps, projected = [], self.attend.for_rows(states)
         for symbol in symbols.split(1, 1):
             hidden = before[0] if self.cell == "lstm" else before
-            attended = self.attend(states, hidden[0], padding)[:, None]
+            attended = self.attend(states, projected, hidden[0], padding)[:, None]
             output, before = recurrent(self.decoder, torch.cat((symbol, attended), -1), before)
             steps.append(torch.cat((output, attended), -1))
         return torch.cat(steps, 1)
@@ -168,9 +168,12 @@ class AdditivePooling(nn.Module):
         self.for_rows, self.for_state = linear(width, width), linear(width, width, bias=False)
         self.weigh = linear(width, 1, bias=False)
 
-    def forward(self, rows: Tensor, state: Tensor, padding: Padding) -> Tensor:
-        """Return the weighted mean over valid positions, of which each sequence must have at least one."""
-        scores = self.weigh((self.for_rows(rows) + self.for_state(state)[:, None]).tanh())[..., 0]
+    def forward(self, rows: Tensor, projected: Tensor, state: Tensor, padding: Padding) -> Tensor:
+        """Return the weighted mean over valid positions, of which each sequence must have at least one.
+
+        ``projected`` is ``for_rows(rows)``, which is the same for every state.
+        """
+        scores = self.weigh((projected + self.for_state(state)[:, None]).tanh())[..., 0]
         weights = scores.masked_fill(~padding.valid, -torch.inf).softmax(-1)
         return (weights[:, None].to(rows.dtype) @ rows)[:, 0]
 

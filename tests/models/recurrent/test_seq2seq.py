@@ -125,10 +125,11 @@ def test_attention_is_a_mean_over_valid_positions():
     pooling = AdditivePooling(6).double()
     rows, state = torch.randn(2, 10, 6, dtype=torch.float64), torch.randn(2, 6, dtype=torch.float64)
     padding = Padding.from_lengths(torch.tensor([10, 4]), 10)
-    assert (pooling(torch.ones_like(rows), state, padding) - 1).abs().max() < 1e-12
+    projected = pooling.for_rows(rows)
+    assert (pooling(torch.ones_like(rows), projected, state, padding) - 1).abs().max() < 1e-12
     nn.init.zeros_(pooling.weigh.weight)
     expected = torch.stack((rows[0].mean(0), rows[1, :4].mean(0)))
-    assert (pooling(rows, state, padding) - expected).abs().max() < 1e-12
+    assert (pooling(rows, projected, state, padding) - expected).abs().max() < 1e-12
 
 
 def test_without_attention_only_the_last_state_is_used():
