@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from lra_bench.config.hashing import SECTIONS
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
@@ -184,14 +185,26 @@ def gains(found: Mapping[Place, Ranking], place: Place) -> dict[Key, Comparison]
 
 
 def without_pretraining(entry: Entry, found: Mapping[Place, Ranking], place: Place) -> Entry | None:
-    """Return the corresponding variant without pretraining, preferably from the same board, or None."""
+    """Return the corresponding variant without pretraining, or None.
+
+    It has the same configuration, otherwise the same name: ``pretrain=causal`` trains a causal network, which is
+    compared with the causal one if that was measured. One of the same board is preferred.
+    """
     objective = objective_of(entry.first.config)
     modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
     ranking = found.get((*place[:4], ", ".join(modified)))
     if not objective or ranking is None:
         return None
-    plain = ranking.reference(entry.name.removesuffix(f" · {objective}"), entry.first.reference)
+    name = entry.name.removesuffix(f" · {objective}")
+    own = _network(entry)
+    same = next((other.name for other in ranking.entries.values() if _network(other) == own), name)
+    plain = ranking.reference(same, entry.first.reference)
     return ranking.entries[plain] if plain else None
+
+
+def _network(entry: Entry) -> list[Any]:
+    """Return what a pretrained variant and the same one without pretraining share: model and configuration."""
+    return [entry.first.key.model, *(entry.first.config.get(section) for section in SECTIONS)]
 
 
 def _corrected(pairs: Mapping[Key, Comparison], against: str) -> dict[Key, Comparison]:

@@ -228,11 +228,14 @@ def find_variant(
         if record.status == "ok" or cell not in finished:
             variants.setdefault(full_name(record), []).append(record)
     matching = [name for name in variants if wanted and all(_names(word, _words(name)) for word in wanted)]
-    found = (
-        [name for name in matching if len(_words(name)) == len(wanted)]
-        or [name for name in matching if len(_words(name) - {"reference"}) == len(wanted)]
-        or matching
-    )
+
+    def distance(name: str) -> tuple[bool, ...]:
+        own = _words(name)
+        other = own - {"reference"}
+        return own != wanted, other != wanted, len(own) != len(wanted), len(other) != len(wanted)
+
+    closest = min(map(distance, matching), default=None)
+    found = [name for name in matching if distance(name) == closest]
     if not found:
         models = {record.key.model for members in variants.values() for record in members}
         raise UserError(f"{option}={text}: no record of this variant{suggest(next(iter(wanted), ''), models)}")

@@ -88,6 +88,25 @@ def test_the_difference_of_a_pretrained_system_is_its_gain_over_the_same_system(
     assert rows.loc["s4", "against"] == "transformer"
 
 
+def test_causal_pretraining_is_compared_with_the_causal_network() -> None:
+    causal = {"causal": True}
+    plain = [make_record("s4", seed=seed, accuracy=0.4) for seed in SEEDS]
+    network = {"hash": "ca05a1ff", "differences": {"backbone.causal": True}}
+    same = [make_record("s4", seed=seed, accuracy=0.5, **network) for seed in SEEDS]
+    trained = [pretrained("s4", seed, 0.6, "causal") for seed in SEEDS]
+    for record in (*same, *trained):
+        record.config["backbone"] = causal
+    assert gain([*plain, *same, *trained]) == pytest.approx(0.1)
+    assert gain([*plain, *trained]) == pytest.approx(0.2)
+    _, _, (found,) = compare([*same, *trained], "s4 causal", "s4 causal=true")
+    assert found.difference == pytest.approx(0.1)
+
+
+def gain(records: list[Record]) -> float:
+    (difference,) = leaderboard(records).set_index("variant").loc[["s4 · causal"], "difference"]
+    return float(difference)
+
+
 def test_the_same_system_of_the_same_board_is_preferred() -> None:
     records = [record for record in board() if record.key.model == "s4"]
     other = [make_record("s4", seed=seed, accuracy=0.4, hash="00000000") for seed in SEEDS]
