@@ -69,7 +69,7 @@ def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
 
 
 def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Any, across: bool = False) -> None:
-    """Draw the score of each row, its interval and the scores of its seeds, at x or, if ``across``, at y.
+    """Draw score, interval and scores of the seeds for each row, at position x, or y if ``across``.
 
     Scores that are not shown to exceed the floor are grey.
     """

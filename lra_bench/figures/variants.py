@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lra_bench.records.schema import Record
-from lra_bench.tables.claims import Key, Place, place_name, rankings, tie_letters
+from lra_bench.tables.claims import Key, Place, place_name, rankings, row_key, tie_letters
 from lra_bench.tables.column import values
 from lra_bench.tables.columns import of_runs
 from lra_bench.tables.runs import Run, missing_data, section_of
@@ -88,7 +88,7 @@ def with_claims(rows: pd.DataFrame, records: Sequence[Record], pairs: bool = Tru
     letters: dict[Place, Mapping[Key, str]] = {}
     for row in rows.to_dict("records"):
         place = place_name({**row, "task_version": row["version"]})
-        key = Key(row["model"], row["reference"], row["hash"])
+        key = row_key(row)
         ranking = found.get(place)
         if ranking is not None and place not in letters:
             letters[place] = tie_letters(ranking) if pairs else {}
@@ -145,7 +145,7 @@ def band(points: pd.DataFrame, by: Sequence[str], value: str, **further: tuple[s
 
 
 def at_floor(rows: pd.DataFrame) -> pd.Series:
-    """Return, for each row, whether no seed is shown to exceed the floor; False if unknown."""
+    """Return a mask of the rows in which no seed is shown to exceed the floor; False if unknown."""
     return rows["learned"].eq(0).astype(bool)
 
 

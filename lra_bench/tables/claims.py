@@ -33,7 +33,10 @@ Place = tuple[str, str | None, str, str, str]
 
 
 class Key(NamedTuple):
-    """Key of a variant within its ranking: model, board (empty for the user's own records) and hash."""
+    """Key of a variant within its ranking.
+
+    ``board`` is empty for the user's own records, ``hash`` is that of the configuration.
+    """
 
     model: str
     board: str
@@ -185,25 +188,24 @@ def gains(found: Mapping[Place, Ranking], place: Place) -> dict[Key, Comparison]
 
 
 def without_pretraining(entry: Entry, found: Mapping[Place, Ranking], place: Place) -> Entry | None:
-    """Return the corresponding variant without pretraining, or None.
+    """Find the corresponding variant without pretraining.
 
-    It has the same configuration, otherwise the same name: ``pretrain=causal`` trains a causal network, which is
-    compared with the causal one if that was measured. One of the same board is preferred.
+    A variant with the same configuration is preferred to one with the same name, because ``pretrain=causal`` trains a
+    causal network; then one of the same board is preferred. Returns None if there is no such variant.
     """
     objective = objective_of(entry.first.config)
     modified = [option for option in entry.first.protocol_modified if not option.startswith("pretrain.")]
     ranking = found.get((*place[:4], ", ".join(modified)))
     if not objective or ranking is None:
         return None
-    name = entry.name.removesuffix(f" · {objective}")
-    own = _network(entry)
-    same = next((other.name for other in ranking.entries.values() if _network(other) == own), name)
-    plain = ranking.reference(same, entry.first.reference)
+    shared = _without_objective(entry)
+    same = (other.name for other in ranking.entries.values() if _without_objective(other) == shared)
+    plain = ranking.reference(next(same, entry.name.removesuffix(f" · {objective}")), entry.first.reference)
     return ranking.entries[plain] if plain else None
 
 
-def _network(entry: Entry) -> list[Any]:
-    """Return what a pretrained variant and the same one without pretraining share: model and configuration."""
+def _without_objective(entry: Entry) -> list[Any]:
+    """Return the model of a variant and its configuration except for pretraining."""
     return [entry.first.key.model, *(entry.first.config.get(section) for section in SECTIONS)]
 
 

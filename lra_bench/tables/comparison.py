@@ -116,7 +116,7 @@ def _places(
 
 
 def _on_one_board(a: Mapping[Key, Ranking], b: Mapping[Key, Ranking]) -> tuple[tuple[Ranking, Key], ...]:
-    """Choose the rows to compare: from the same board if possible, the user's own before those of boards."""
+    """Select the rows to compare, preferably from the same board, and the user's own before those of boards."""
     key_a, key_b = min(product(a, b), key=lambda keys: (keys[0].board != keys[1].board, keys[0].board, keys[1].board))
     return (a[key_a], key_a), (b[key_b], key_b)
 

@@ -169,9 +169,9 @@ class AdditivePooling(nn.Module):
         self.weigh = linear(width, 1, bias=False)
 
     def forward(self, rows: Tensor, projected: Tensor, state: Tensor, padding: Padding) -> Tensor:
-        """Return the weighted mean over valid positions, of which each sequence must have at least one.
+        """Compute the weighted mean over the valid positions; each sequence needs at least one.
 
-        ``projected`` is ``for_rows(rows)``, which is the same for every state.
+        ``projected`` is ``for_rows(rows)``, so that it is computed once for several states.
         """
         scores = self.weigh((projected + self.for_state(state)[:, None]).tanh())[..., 0]
         weights = scores.masked_fill(~padding.valid, -torch.inf).softmax(-1)

@@ -118,7 +118,7 @@ MEASURED = {
 }
 """Pages of measured numbers: the boards with their records, and the numbers with another source."""
 SECTIONS = {"boards": ("Pictures", "Version 2")}
-"""First and last heading of the section with the numbers; by default "Results" to the end, or the entire page."""
+"""Headings between which a page contains its numbers. Default: from "Results" to the end, or the entire page."""
 NUMBER = r"(?<![\w.,-])[-−]?\d[\d,]*\.\d+(?![\w.])|(?<![\w.])\d+(?= ?%)"
 MARKUP = r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}"
 

@@ -109,7 +109,7 @@ def test_large_files_are_reported_and_long_lists_are_shortened(results: Path, mo
 
 
 def test_files_that_disappear_during_the_check_are_left_out(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove a temporary file and the tables during the check, as another process may do."""
+    """Simulate another process that removes a temporary file and tables during the check."""
     temporary = results / "runs" / ".1234.0123456789abcdef0123456789abcdef-seed1.json"
     temporary.write_text("{}")
     load = check._load
