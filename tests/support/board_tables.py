@@ -1,52 +1,52 @@
-"""Tables and figure of boards in README and docs/boards.md; ``python -m tests.support.board_tables`` writes them."""
+"""Tables and figure of boards in README and docs; ``python -m tests.support.board_tables`` writes them."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 
 from lra_bench.figures import draw
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all
 from lra_bench.tables import export
 from lra_bench.tables.overview import overview
 
 ROOT = Path(__file__).parents[2]
-PAGE, README = ROOT / "docs" / "boards.md", ROOT / "README.md"
+BOARDS = ROOT / "results" / "reference"
+BOARD = BOARDS / "board2026"
 FIGURE = ROOT / "docs" / "figures" / "score_over_length.png"
-BOARD, HEADING = ROOT / "results" / "reference" / "board2026", "\n## Version 3\n"
-"""The board whose tables the page contains, and the heading of their section."""
+Table = list[list[str]]
+"""Cells of a table: its heading, then its rows."""
 
 
-def markdown() -> list[list[str]]:
-    """Return the Markdown tables of the page as lists of lines: columns that the README lacks, minimal pairs."""
-    heading, line, *rows = wide()
-    shown = [0, *(number for number, name in enumerate(heading) if re.match("skill kept|time|parameters", name))]
-    systems = [row for row in rows if not row[0].endswith("(floor)")]
-    pairs = minimal_pairs(load_all(BOARD))
-    return [
-        [f"| {' | '.join(row[number] for number in shown)} |" for row in (heading, line, *systems)],
-        ["| system | level 1 | 2 | 3 | 4 | 5 |", "| --- | --- | --- | --- | --- | --- |", *pairs],
-    ]
-
-
-def wide() -> list[list[str]]:
-    """Return the cells of the first table of the layout ``wide``, with its heading and the line below it."""
+@cache
+def wide() -> Table:
+    """Return the first table of the layout ``wide``."""
     text = export.render(overview(load_all(BOARD)), "markdown", layout="wide")
     [table] = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    return [
-        [re.sub("^:?-+:?$", "---", cell.strip()) for cell in row.strip("|").split("|")] for row in table.splitlines()
-    ]
+    heading, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines())
+    return [heading, *rows]
 
 
-def readme() -> list[str]:
-    """Return the lines of the table of the README: scores and relative costs of version 3, and the strongest floors."""
-    heading, line, *rows = wide()
+def version_3() -> list[Table]:
+    """Return the columns of the board that the README lacks, and its minimal pairs."""
+    heading, *rows = wide()
+    shown = [0, *(number for number, name in enumerate(heading) if re.match("skill kept|time|parameters", name))]
+    systems = [row for row in rows if not row[0].endswith("(floor)")]
+    pairs = [["system", "level 1", "2", "3", "4", "5"], *minimal_pairs(load_all(BOARD))]
+    return [[[row[number] for number in shown] for row in (heading, *systems)], pairs]
+
+
+def readme() -> list[Table]:
+    """Return the table of the README: scores and relative costs of version 3, and the strongest floors."""
+    heading, *rows = wide()
     hidden = re.compile("mean skill|comparable|time|skill|hardware|status|parameters")
     shown = [number for number, name in enumerate(heading) if not hidden.match(name)]
     floors = [row for row in rows if row[0].endswith("(floor)")]
@@ -55,11 +55,10 @@ def readme() -> list[str]:
         scores = sorted((row[number] for row in floors if row[number]), key=float)
         strongest.append((scores[0] if heading[number].startswith("enwik8") else scores[-1]) if scores else "")
     heading = [re.sub(r" \(the first.*\)|: not learned.*", "", name) for name in heading]
-    lines = [[row[number] for number in shown] for row in (heading, line, *rows) if row not in floors]
-    return [f"| {' | '.join(line)} |" for line in (*lines, strongest)]
+    return [[*([row[number] for number in shown] for row in (heading, *rows) if row not in floors), strongest]]
 
 
-def minimal_pairs(records: Sequence[Record]) -> Iterator[str]:
+def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
     """Yield a row of each system: the percentage of pairs of which both are right, mean over seeds, by level."""
     found: dict[str, list[list[float]]] = defaultdict(list)
     for record in records:
@@ -67,22 +66,109 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[str]:
             found[record.variant_name].append([point["score"] for point in record.minimal_pairs["points"]])
     means = {name: [mean(scores) for scores in zip(*seeds, strict=True)] for name, seeds in found.items()}
     for name, scores in sorted(means.items(), key=lambda item: -sum(item[1])):
-        yield f"| {name} | {' | '.join(f'{100 * score:.0f}' for score in scores)} |"
+        yield [name, *(f"{100 * score:.0f}" for score in scores)]
 
 
-def replaced(section: str, tables: Sequence[Sequence[str]]) -> str:
-    """Return the text of a section with other tables. Raises ``StopIteration`` if it has more tables than given."""
-    left = iter(tables)
-    return re.sub(r"(?:^\|.*\n)+", lambda _: "".join(f"{line}\n" for line in next(left)), section, flags=re.MULTILINE)
+def mqar() -> list[Table]:
+    """Return the accuracy, rate and parameters of each network on MQAR."""
+    rows = [["variant", "accuracy in %", "learning rate", "parameters"]]
+    for record in sorted(finished("zoology"), key=lambda record: -(record.score() or 0)):
+        numbers = percent(record.score()), f"{record.config['train']['lr']:g}", f"{record.parameters['body']:,}"
+        rows.append([record.variant_name, *numbers])
+    return [rows]
+
+
+def mad() -> list[Table]:
+    """Return the accuracy of each system on five tasks of MAD, by descending accuracy on the first."""
+    tasks = [f"mad_{name}" for name in ("recall", "fuzzy", "noisy", "copy", "compression")]
+    scores = {(record.variant_name, record.key.task): record.score() or 0 for record in finished("mad")}
+    names = sorted({name for name, _ in scores}, key=lambda name: -scores[name, tasks[0]])
+    return [[["variant", *tasks], *([name, *(percent(scores[name, task]) for task in tasks)] for name in names)]]
+
+
+def addition() -> list[Table]:
+    """Return the accuracy of symbols of generated answers at each length, by descending accuracy at the first."""
+    rows = []
+    for record in finished("generation"):
+        first = next(point["score"] for point in record.slices or [] if point["label"] == "symbols")
+        longer = (point["parts"]["generated"]["symbols"] for point in points(record) if point["ratio"] > 1)
+        rows.append([record.variant_name, *map(percent, (first, *longer))])
+    return [[["variant", "training length", "2x", "4x"], *sorted(rows, key=lambda row: -float(row[1]))]]
+
+
+def pretraining() -> list[Table]:
+    """Return the scores of all seeds with and without pretraining, at each length."""
+    seeds: dict[tuple[int, ...], list[Record]] = defaultdict(list)
+    kinds = ("", "masked", "causal")
+    for record in finished("pretraining"):
+        key, config = record.key, record.config
+        order = [("listops", "retrieval_synthetic").index(key.task), bool(config["backbone"]["causal"])]
+        order += [("transformer", "s4d", "lstm").index(key.model), "train.steps" in record.protocol_modified]
+        seeds[(*order, kinds.index(objective_of(config)))].append(record)
+    rows = [["task", "system", "pretraining", "training length", "2x", "4x", "8x"]]
+    for (_, causal, _, longer, kind), records in sorted(seeds.items(), key=lambda item: (item[0][:3], item[0][3:])):
+        first = records[0]
+        how = (kinds[kind] or "none") + (f", {first.config['train']['steps']:,} steps" if longer else "")
+        at = [{point["ratio"]: percent(point["score"]) for point in points(record)} for record in records]
+        scores = (", ".join(each[ratio] for each in at) for ratio in (1, 2, 4, 8))
+        rows.append([f"`{first.key.task}`", f"`{first.key.model}`{', causal' * causal}", how, *scores])
+    return [rows]
+
+
+def finished(board: str) -> list[Record]:
+    """Return the finished records of a board in the order of their seeds."""
+    records = (record for record in load_all(BOARDS / board) if record.status == "ok")
+    return sorted(records, key=lambda record: (record.key.seed or 0, record.key))
+
+
+def points(record: Record) -> Iterable[Mapping]:
+    """Return the scores on redrawn examples of other lengths."""
+    assert record.extrapolation is not None
+    return (point for point in record.extrapolation["points"] if point["variant"] == "redrawn")
+
+
+def percent(score: float | None) -> str:
+    """Format an accuracy; empty if there is none."""
+    return "" if score is None else f"{100 * score:.1f}"
+
+
+TABLES: dict[tuple[str, str], Callable[[], list[Table]]] = {
+    ("README.md", ""): readme,
+    ("docs/boards.md", "Version 3"): version_3,
+    ("docs/boards.md", "MQAR"): mqar,
+    ("docs/boards.md", "MAD"): mad,
+    ("docs/boards.md", "Addition"): addition,
+    ("docs/pretraining.md", "Results"): pretraining,
+}
+"""Tables of a section, by its file and heading; without a heading, those before the first section."""
+
+
+def sections(file: str, heading: str) -> tuple[str, str, str]:
+    """Return the text before a section, the section, and the text after it."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    before, start, rest = text.partition(f"\n## {heading}\n") if heading else ("", "", text)
+    section, end, after = rest.partition("\n## ")
+    return before + start, section, end + after
+
+
+def markdown(table: Table) -> list[str]:
+    """Return the lines of a table."""
+    heading, *rows = table
+    return [f"| {' | '.join(row)} |" for row in (heading, ["---"] * len(heading), *rows)]
+
+
+def written(section: str) -> list[list[str]]:
+    """Return the lines of each table of a section."""
+    return [match[0].splitlines() for match in re.finditer(r"(?:^\|.*\n)+", section, re.MULTILINE)]
 
 
 def main() -> None:
-    """Replace the tables of the page and of the README, and the figure of the README."""
-    before, heading, rest = PAGE.read_text(encoding="utf-8").partition(HEADING)
-    section, next_heading, after = rest.partition("\n## ")
-    PAGE.write_text(f"{before}{heading}{replaced(section, markdown())}{next_heading}{after}", encoding="utf-8")
-    first, heading, rest = README.read_text(encoding="utf-8").partition("\n## ")
-    README.write_text(replaced(first, [readme()]) + heading + rest, encoding="utf-8")
+    """Replace the tables, and the figure of the README. Raises ``ValueError`` if a section has more or fewer tables."""
+    for (file, heading), tables in TABLES.items():
+        before, section, after = sections(file, heading)
+        for old, table in zip(written(section), tables(), strict=True):
+            section = section.replace("\n".join(old), "\n".join(markdown(table)))
+        (ROOT / file).write_text(before + section + after, encoding="utf-8")
     records = load_all(BOARD)
     with TemporaryDirectory() as folder:
         drawn = draw("extrapolation", [each for each in records if each.key.task != "enwik8"], Path(folder), pdf=False)
