@@ -81,6 +81,12 @@ def test_the_version(monkeypatch, capsys):
     assert run(monkeypatch, capsys, "--version") == (0, f"lra-bench {version('lra-bench')}\n")
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "lra_bench", "bench", "model=performr"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 2 and ended.stderr.startswith("lra-bench: model=performr: ")
+
+
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize("words", [[], ["data"], ["results"]])
 def test_help_has_a_short_option(flag, words, monkeypatch, capsys):

@@ -25,7 +25,7 @@ MAY_IMPORT = {
         *("lra_bench.contracts", "lra_bench.build", "lra_bench.options.backbone", "lra_bench.data.compiled"),
     ),
 }
-TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {f"{name}.py" for name in ("build", "errors", "progress")}
+TOP_LEVEL_FILES = {"__init__.py", "py.typed"} | {f"{name}.py" for name in ("__main__", "build", "errors", "progress")}
 CHEAP = (
     "lra_bench.api",
     "lra_bench.contracts",
