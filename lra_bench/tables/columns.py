@@ -460,8 +460,8 @@ LONG_PAGE = (
 """View of ``LONG`` on the page: the table of one task."""
 
 WIDE_TEXT = (
-    "variant", "reference", "mean_skill", "score_<task>", "avg5", "avg6_fail50", "status", "comparable",
-    "relative_speed", "relative_memory", "profile_time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
+    "variant", "reference", "mean_skill", "score_<task>", "avg5", "avg6_fail50", "status", "relative_speed",
+    "relative_memory", "profile_time_exponent", f"retention_{RETENTION}", "parameters", "comparable", "hardware",
     "modified",
 )  # fmt: skip
 """View of ``WIDE`` in the terminal and Markdown."""

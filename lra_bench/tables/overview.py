@@ -73,8 +73,9 @@ def in_task_order(frame: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
 def systems(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a wide table with one row per variant, whose rows on several machines are joined.
 
-    The score of a task is that of the machine with most seeds. Columns of one machine, and averages that need all
-    tasks, are missing in joined rows. Variants of the user's and of reference boards are not joined.
+    The score of a task is that of the machine with most seeds. Relative costs are those of the only machine with a
+    profile, and missing if there are several. Averages that need all tasks are missing in joined rows. Variants of the
+    user's and of reference boards are not joined.
     """
     labels = task_columns(frame)
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -99,7 +100,11 @@ def _joined(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Any]:
         best = max(rows, key=lambda row: (row[f"score_{label}"] is not None, row[f"seeds_{label}"] or 0))
         found |= {name: best[name] for column in of_each_task() if (name := column.named(label)) in best}
     own = [label for label in labels if found[f"statuses_{label}"]]
-    across = {name: value for name, value in over_tasks(found, own).items() if not name.startswith(MACHINE)}
+    across = over_tasks(found, own)
+    profiled = [row for row in rows if any(row[name] is not None for name in across if name.startswith(MACHINE))]
+    for name in across:
+        if name.startswith(MACHINE):
+            across[name] = profiled[0][name] if len(profiled) == 1 else None
     boards = ", ".join(sorted({row["reference"] for row in rows}))
     return {**found, **across, "reference": boards, "hardware": "several"}
 

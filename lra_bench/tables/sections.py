@@ -77,15 +77,16 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
 def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]:
     """Yield one table of systems and tasks per protocol from the data of the layout ``wide``: variants, then floors.
 
-    Empty cells were not measured. Cells of a short table contain the score only, and rows of modified protocols are in
-    tables of their own.
+    Empty cells were not measured. Cells of a short table contain the score only, and the rows of a modified protocol
+    are divided by the modified options.
     """
-    for (protocol, section), group in frame.groupby(["protocol", "section"], sort=False):
-        rows = rows_of(group)
+    modified = frame["modified"].fillna("") if short else pd.Series("", frame.index)
+    for (protocol, section, keys), group in frame.groupby(["protocol", "section", modified], sort=False):
+        rows = rows_of(group.assign(modified="") if keys else group)
         context, parts = wide_context(rows, task_columns(frame))
         tasks = parts["<task>"]
         columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
-        title = f"{protocol}{SECTION_TITLES[section]}"
+        title = f"{protocol}{SECTION_TITLES[section]}{f': {keys}' if keys else ''}"
         if short:
             labels = short_labels(tasks)
             bits = ", ".join(labels[task] for task in tasks if tasks[task].metric == BITS)

@@ -13,6 +13,7 @@ from lra_bench.tables import export
 from lra_bench.tables.overview import overview, systems, task_columns
 from lra_bench.tables.published import load_published
 from lra_bench.tables.sections import wide_sections
+from lra_bench.tables.seeds import known
 from tests.support.record_factory import make_record
 
 SCORES = {"listops": 0.37, "text": 0.64, "retrieval": 0.79, "image": 0.41, "pathfinder": 0.71}
@@ -80,6 +81,24 @@ def test_rows_of_a_variant_on_several_machines_are_joined() -> None:
     assert local["hardware"] == "several" and pd.isna(local["relative_speed"])
     skills = [float(local[f"skill_{task}"]) for task in ("listops", "text")]
     assert local["mean_skill"] == pytest.approx(sum(skills) / 2)
+
+
+@pytest.mark.parametrize(("machines", "expected"), [(["cpu-a-1t"], 4.0), (["cpu-a-1t", "cpu-b-1t"], None)])
+def test_joined_rows_have_the_costs_of_the_only_profiled_machine(machines: list[str], expected: float | None) -> None:
+    made = [make_record("local", task, hardware=at) for task, at in (("listops", "cpu-a-1t"), ("text", "cpu-b-1t"))]
+    for record in made:
+        record.profiled = {**record.profiled, "relative_speed": 4.0} if record.key.hardware in machines else None
+    assert known(row(systems(overview(made)), "local")["relative_speed"]) == expected
+
+
+def test_rows_with_other_modifications_are_in_other_short_tables() -> None:
+    changes = ([], ["train.steps"], ["backbone.width", "train.steps"])
+    made = [make_record("local", protocol_modified=keys) for keys in changes] + [make_record("linear")]
+    titles = [section.title for section in wide_sections(overview(made), short=True)]
+    assert [title.split(" · ")[1] for title in titles] == [
+        "accuracy in %", "protocol modified: backbone.width, train.steps", "protocol modified: train.steps"
+    ]  # fmt: skip
+    assert len(list(wide_sections(overview(made)))) == 2
 
 
 def test_decisions_are_in_no_average_with_other_tasks() -> None:
