@@ -39,6 +39,7 @@ from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.mirror import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
+from lra_bench.training.length_warmup import training_rows
 from lra_bench.training.loop import Fit, selected_value, train
 from lra_bench.training.optimizer import hinted_rates
 from lra_bench.training.pretraining import constant_floor, input_rows, load_pretrained, pretrain, section
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from lra_bench.runtime.hardware import Hardware
 
     from .cell import Cell
+
+SPLITS = ("train", "validation", "test")
 
 
 class Incompatible(Exception):
@@ -130,10 +133,10 @@ class Stages:
         self.stage = "preparing data"
         task = build_task(self.config)
         task.prepare(Cache())
-        rows = {}
-        for name in ("train", "validation", "test"):
+        for name in SPLITS:
             check_split(task.split(name), task.spec, name)
-            rows[name] = Rows(task.split(name), task.spec)
+        rows = training_rows(task, self.config.train)
+        rows |= {name: Rows(task.split(name), task.spec) for name in SPLITS[1:]}
         provenance = task.provenance()
         self.record.data = {
             "task": task.spec.name,
@@ -145,7 +148,7 @@ class Stages:
             "checksums": dict(provenance.checksums),
             "partial": provenance.partial,
             "lossy": provenance.lossy,
-            "rows": {name: len(part) for name, part in rows.items()},
+            "rows": {name: len(rows[name]) for name in SPLITS},
             "repeats": self._repeats(task, provenance.checksums),
         }
         self.record.floors = dict(task.floors("test"))
@@ -157,7 +160,7 @@ class Stages:
         """Return the numbers of examples that occur in several splits; none in a text, which is one example."""
         if task.spec.kind == "language_modeling":
             return {}
-        splits = {name: task.split(name) for name in ("train", "validation", "test")}
+        splits = {name: task.split(name) for name in SPLITS}
         key = settings_digest(self.cell.fingerprint, dict(checksums))
         counts = Cache().note(f"{task.spec.name}-repeats", key, lambda: repeats(splits))
         return {names: int(count) for names, count in counts.items()}

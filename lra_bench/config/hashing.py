@@ -37,6 +37,7 @@ OFF: dict[tuple[str, str], Any] = {
     **{("backbone", name): value for name, value in effective(asdict(Backbone()), "").items() if name in ADDED},
     ("position", "clamp"): None,
     ("task", "test_first"): False,
+    ("train", "length_warmup"): None,
 }
 """Values with which options that were added after ``HASH_VERSION`` change nothing; with them an option is left out, so
 that cells of earlier records keep their keys."""

@@ -30,7 +30,7 @@ from .groups import GROUPS, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
 from .protocols import FORMER_FOLDERS, PAGE
-from .schema import Backbone, CellConfig, Measure, added_keys, measure_options
+from .schema import Backbone, CellConfig, Measure, Train, added_keys, measure_options
 from .search import LR, OPTUNA, SCALES, is_range, searches
 from .task_groups import ALL, group_names
 
@@ -171,12 +171,26 @@ def check_lists(config: CellConfig) -> None:
     if train.beta1_cycle is not None and len(train.beta1_cycle) != 2:
         cycle = shown(train.beta1_cycle)
         raise UserError(f"train.beta1_cycle={cycle}: must be two numbers, such as [0.95,0.85], or null")
+    if train.length_warmup is not None:
+        _check_length_warmup(train)
     if search.name == LR and len(set(search.rates)) < max(2, len(search.rates)):
         raise UserError(f"search.rates={shown(search.rates)}: must be two or more different rates")
     if search.name == OPTUNA:
         _check_space(config)
     if searches(config) and len(set(search.seeds)) < max(1, len(search.seeds)):
         raise UserError(f"search.seeds={shown(search.seeds)}: must be one or more different seeds")
+
+
+def _check_length_warmup(train: Train) -> None:
+    """Raise ``UserError`` if ``train.length_warmup`` has wrong entries or leaves no step for the training length."""
+    where = f"train.length_warmup={shown(train.length_warmup)}"
+    pairs = train.length_warmup or []
+    if any(len(pair) != 2 or min(pair) < 1 for pair in pairs):
+        raise UserError(f"{where}: must be pairs of a length and a number of steps, such as [[128,800],[512,200]]")
+    if (steps := sum(steps for _, steps in pairs)) >= train.steps:
+        raise UserError(f"{where}: has {steps:,} of {train.steps:,} steps (train.steps); leave some for the others")
+    if train.order == "stream":
+        raise UserError(f"{where}: needs train.order=shuffled, because a stream has no shorter examples")
 
 
 SEARCHED = ("train", "backbone", "model", "position")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from lra_bench.runtime.signals import Stopped, deferred
 from .checkpoint import Checkpoints, State
 from .compilation import Compilation
 from .evaluation import Evaluation, evaluate
+from .length_warmup import Batches, LengthWarmup
 from .loss import objective, scored_targets
 from .meter import Diverged, Meter
 from .optimizer import Optimizer
@@ -62,7 +63,21 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
         torch.cuda.manual_seed_all(number)
 
 
-def training_batches(rows: Rows, train: Train, seed: int) -> Callable[[int], Batch]:
+def batches_by_step(rows: Mapping[str, Rows], train: Train, seed: int) -> Batches:
+    """Return the training batches of all steps, those of ``train.length_warmup`` first; pretraining has no warm-up.
+
+    ``rows`` are those of ``training_rows``.
+    """
+    own, stages = rows["train"], []
+    for length, steps in (not isinstance(own, InputRows) and train.length_warmup) or ():
+        size = train.batch_size * (train.window or own.spec.train_length) // length
+        shorter = replace(train, batch_size=size, window=length)
+        stages.append((steps, training_batches(rows.get(f"train@{length}", own), shorter, seed)))
+    last = training_batches(own, train, seed)
+    return LengthWarmup(stages, last) if stages else last
+
+
+def training_batches(rows: Rows, train: Train, seed: int) -> Batches:
     """Return a function from the step to its training batch, in the order ``train.order``.
 
     In language modelling, ``stream`` is the order of the documents. In other tasks an example is a whole document, so
@@ -89,7 +104,7 @@ def train(
     group: Group = ALONE,
     floor: float | None = None,
 ) -> Fit:
-    """Train ``model`` on ``rows["train"]`` and keep the best weights on ``rows["validation"]``.
+    """Train ``model`` and keep the best weights on ``rows["validation"]``.
 
     The best weights are those of the lowest validation loss, or of the best score if ``spec.select_by`` is ``metric``.
 
@@ -97,7 +112,7 @@ def train(
 
     Args:
         model: The model, on the device.
-        rows: The rows of the splits ``train`` and ``validation``.
+        rows: The rows of ``training_rows`` and of the split ``validation``.
         spec: The specification of the task.
         config: The configuration of the cell; ``config.train`` is the recipe.
         hardware: The device, precision and size of micro-batches.
@@ -124,7 +139,7 @@ def train(
             f"train.stop_at={recipe.stop_at}: {spec.name} has no floor on the validation split to compute skill from; "
             "set train.stop_at=null"
         )
-    sampled = training_batches(rows["train"], recipe, seed)
+    sampled = batches_by_step(rows, recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
     optimizer = Optimizer(model, recipe, hardware, reference_lr(config))

@@ -88,6 +88,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     from lra_bench.runtime.memory import peak_memory
 
     from .checkpoint import Checkpoints, writer
+    from .length_warmup import training_rows
     from .loop import train
     from .meter import Diverged
     from .pretraining import load_pretrained, pretrain
@@ -96,7 +97,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     with connected(resolve(config.hardware)) as (group, hardware):
         task = build_task(config)
         task.prepare(Cache())
-        rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
+        rows = {**training_rows(task, config.train), "validation": Rows(task.split("validation"), task.spec)}
         model = hardware.place(build_model(config, task.spec))
         folder, options = Path(request["folder"]), config.hardware
         checkpoints = Checkpoints(folder, options.checkpoint_seconds, group, request["cell"])
