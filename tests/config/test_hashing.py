@@ -217,6 +217,7 @@ OTHER = {
     "bool": True,
     "list[float]": [0.7, 0.7],
     "list[int]": [5],
+    "list[list[int]]": [[64, 5]],
     "Hybrid": Hybrid(every=2),
     "Embedding": Embedding(rank=2),
     "OutputHead": OutputHead(kind="mixture"),
