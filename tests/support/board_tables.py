@@ -115,6 +115,20 @@ def pretraining() -> list[Table]:
     return [rows]
 
 
+def long() -> list[Table]:
+    """Return the scores on long rows at the training length, 4 and 16 times, by the mean at the training length."""
+    tasks = ("needle", "recall_ladder", "selective_copy", "parity")
+    at = {
+        (record.variant_name, record.key.task): {point["ratio"]: point["score"] for point in points(record)}
+        for record in finished("long")
+    }
+    floors = {record.key.task: record.best_floor() for record in finished("long")}
+    names = sorted({name for name, _ in at}, key=lambda name: -mean(at[name, task][1] for task in tasks))
+    rows = [[name, *(", ".join(percent(at[name, task][ratio]) or "–" for ratio in (1, 4, 16)) for task in tasks)]
+            for name in names]  # fmt: skip
+    return [[["variant", *tasks], *rows, ["strongest floor", *(percent(floors[task][1]) for task in tasks)]]]
+
+
 def finished(board: str) -> list[Record]:
     """Return the finished records of a board in the order of their seeds."""
     records = (record for record in load_all(BOARDS / board) if record.status == "ok")
@@ -138,6 +152,7 @@ TABLES: dict[tuple[str, str], Callable[[], list[Table]]] = {
     ("docs/boards.md", "MQAR"): mqar,
     ("docs/boards.md", "MAD"): mad,
     ("docs/boards.md", "Addition"): addition,
+    ("docs/boards.md", "Long rows"): long,
     ("docs/pretraining.md", "Results"): pretraining,
 }
 """Tables of a section, by its file and heading; without a heading, those before the first section."""
