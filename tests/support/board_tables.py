@@ -1,4 +1,4 @@
-"""Tables and figure of boards in README and docs; ``python -m tests.support.board_tables`` writes them."""
+"""Tables and figures of boards in README and docs; ``python -m tests.support.board_tables`` writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from lra_bench.tables.overview import overview
 ROOT = Path(__file__).parents[2]
 BOARDS = ROOT / "results" / "reference"
 BOARD = BOARDS / "board2026"
-FIGURE = ROOT / "docs" / "figures" / "score_over_length.png"
+FIGURES = {
+    "score_over_length": (BOARD, ("listops", "retrieval_synthetic")),
+    "score_over_long_rows": (BOARDS / "long", ()),
+}
+"""Figures of scores over length by file name: their boards, and their tasks, by default all."""
 Table = list[list[str]]
 """Cells of a table: its heading, then its rows."""
 
@@ -178,16 +182,19 @@ def written(section: str) -> list[list[str]]:
 
 
 def main() -> None:
-    """Replace the tables, and the figure of the README. Raises ``ValueError`` if a section has more or fewer tables."""
+    """Replace the tables and draw the figures. Raises ``ValueError`` if a section has more or fewer tables."""
     for (file, heading), tables in TABLES.items():
         before, section, after = sections(file, heading)
         for old, table in zip(written(section), tables(), strict=True):
             section = section.replace("\n".join(old), "\n".join(markdown(table)))
         (ROOT / file).write_text(before + section + after, encoding="utf-8")
-    records = load_all(BOARD)
-    with TemporaryDirectory() as folder:
-        drawn = draw("extrapolation", [each for each in records if each.key.task != "enwik8"], Path(folder), pdf=False)
-        shutil.copy(next(path for path in drawn if path.suffix == ".png"), FIGURE)
+    for name, (board, tasks) in FIGURES.items():
+        records = [record for record in load_all(board) if not tasks or record.key.task in tasks]
+        with TemporaryDirectory() as folder:
+            drawn = draw("extrapolation", records, Path(folder), pdf=False)
+            shutil.copy(
+                next(path for path in drawn if path.suffix == ".png"), ROOT / "docs" / "figures" / f"{name}.png"
+            )
 
 
 if __name__ == "__main__":
