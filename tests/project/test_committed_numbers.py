@@ -108,7 +108,7 @@ MEASURED = {
     ),
     "decisions": (("decisions",), dict.fromkeys(("71.8", "1.4", "94.6"), "Chen et al. 2021, arXiv 2106.01345")),
     "boards": (
-        ("generation", "image", "mad", "zoology"),
+        ("generation", "image", "long", "mad", "zoology"),
         {"0.0005": "learning rate of MAD"},
     ),
     "extrapolation": (("quick",), {"6.49": "benchmarks/listops_lengths.py"}),

@@ -121,16 +121,18 @@ def pretraining() -> list[Table]:
 
 def long() -> list[Table]:
     """Return the scores on long rows at the training length, 4 and 16 times, by the mean at the training length."""
-    tasks = ("needle", "recall_ladder", "selective_copy", "parity")
-    at = {
-        (record.variant_name, record.key.task): {point["ratio"]: point["score"] for point in points(record)}
-        for record in finished("long")
-    }
-    floors = {record.key.task: record.best_floor() for record in finished("long")}
-    names = sorted({name for name, _ in at}, key=lambda name: -mean(at[name, task][1] for task in tasks))
-    rows = [[name, *(", ".join(percent(at[name, task][ratio]) or "–" for ratio in (1, 4, 16)) for task in tasks)]
-            for name in names]  # fmt: skip
-    return [[["variant", *tasks], *rows, ["strongest floor", *(percent(floors[task][1]) for task in tasks)]]]
+    tasks, ratios = ("needle", "recall_ladder", "selective_copy", "parity"), (1, 4, 16)
+    scores: dict[str, dict[str, list[float | None]]] = defaultdict(dict)
+    floors = {}
+    for record in finished("long"):
+        at = {point["ratio"]: point["score"] for point in points(record)}
+        scores[record.variant_name][record.key.task] = [at[ratio] for ratio in ratios]
+        floors[record.key.task] = record.best_floor()
+    order = sorted(scores, key=lambda name: -mean(own[0] or 0 for own in scores[name].values()))
+    rows = [[name, *(", ".join(map(percent, scores[name].get(task, ()))) or "–" for task in tasks)] for name in order]
+    return [
+        [["variant", *tasks], *rows, ["strongest floor", *(percent((floors[task] or ("", None))[1]) for task in tasks)]]
+    ]
 
 
 def finished(board: str) -> list[Record]:
