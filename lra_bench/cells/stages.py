@@ -39,11 +39,11 @@ from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.mirror import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
-from lra_bench.training.length_warmup import training_rows
 from lra_bench.training.loop import Fit, selected_value, train
 from lra_bench.training.optimizer import hinted_rates
 from lra_bench.training.pretraining import constant_floor, input_rows, load_pretrained, pretrain, section
 from lra_bench.training.ranks import train_in_group
+from lra_bench.training.sampling import training_rows
 
 if TYPE_CHECKING:
     from lra_bench.contracts import Task

@@ -143,9 +143,9 @@ class Train:
         validation_tokens: Number of tokens of the validation split that are used in language modelling, from its start;
             by default all.
         stop_at: Validation skill above which training ends early, after three evaluations in a row.
-        length_warmup: Pairs of a shorter length in tokens and a number of steps, such as ``[[128,800],[512,200]]``: the
-            first steps use examples of these lengths, with as many tokens in a step, and the others those of the
-            training length; null for the training length in all steps.
+        length_warmup: Shorter lengths in tokens for the first steps, each with its number of steps, such as
+            ``[[128,800],[512,200]]``. Batches of shorter examples are larger, so that they contain about as many
+            tokens. With null all steps use the training length.
     """
 
     steps: int = option(1000, AT_LEAST_ONE)

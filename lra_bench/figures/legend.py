@@ -69,9 +69,10 @@ def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
 
 
 def draw_scores(ax: Axes, rows: pd.DataFrame, looks: Sequence[Look], at: Any, across: bool = False) -> None:
-    """Draw score, interval and scores of the seeds for each row, at position x, or y if ``across``.
+    """Draw the score of each row, its interval and the scores of its seeds.
 
-    Scores that are not shown to exceed the floor are grey.
+    ``at`` are the positions on the x axis, or on the y axis if ``across``. Scores that are not shown to exceed the
+    floor are grey.
     """
     lines = ax.hlines if across else ax.vlines
     lines(at, rows["low"], rows["high"], colors=[look.colour for look in looks], linewidth=0.8, zorder=2)

@@ -103,7 +103,7 @@ def _load(paths: Sequence[Path], broken: list[str]) -> tuple[list[tuple[Path, Re
 
 
 def _with_tables(record: Record, path: Path) -> Record:
-    """Reload a record whose tables are missing, because another process may have replaced it."""
+    """Read a record again if its tables are missing, in case another process has replaced it."""
     with suppress(UserError):
         if not all(table_file(record, name)[0].exists() for name in record.artifacts):
             return read(content_of(path), str(path), path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 from lra_bench.config.schema import CellConfig, Train
 from lra_bench.config.search import reference_lr
 from lra_bench.contracts import Batch, Output, Prepared, Stepped, TaskSpec, UserError
-from lra_bench.data.batches import Rows, ShuffledBatches
-from lra_bench.data.inputs import InputBatches, InputRows
-from lra_bench.data.streams import StreamBatches
-from lra_bench.data.windows import RandomWindows
+from lra_bench.data.batches import Rows
 from lra_bench.progress import bar
 from lra_bench.records.skill import skill
 from lra_bench.runtime.hardware import Hardware
@@ -28,12 +25,12 @@ from lra_bench.runtime.signals import Stopped, deferred
 from .checkpoint import Checkpoints, State
 from .compilation import Compilation
 from .evaluation import Evaluation, evaluate
-from .length_warmup import Batches, LengthWarmup
 from .loss import objective, scored_targets
 from .meter import Diverged, Meter
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, gather_full, micro_batches
 from .prefetch import ahead
+from .sampling import training_batches
 from .take_off import IN_A_ROW, first_above, has_skill, late_progress, take_off
 
 
@@ -61,36 +58,6 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(number)
-
-
-def batches_by_step(rows: Mapping[str, Rows], train: Train, seed: int) -> Batches:
-    """Return the training batches of all steps, those of ``train.length_warmup`` first; pretraining has no warm-up.
-
-    ``rows`` are those of ``training_rows``.
-    """
-    own, stages = rows["train"], []
-    for length, steps in (not isinstance(own, InputRows) and train.length_warmup) or ():
-        size = train.batch_size * (train.window or own.spec.train_length) // length
-        shorter = replace(train, batch_size=size, window=length)
-        stages.append((steps, training_batches(rows.get(f"train@{length}", own), shorter, seed)))
-    last = training_batches(own, train, seed)
-    return LengthWarmup(stages, last) if stages else last
-
-
-def training_batches(rows: Rows, train: Train, seed: int) -> Batches:
-    """Return a function from the step to its training batch, in the order ``train.order``.
-
-    In language modelling, ``stream`` is the order of the documents. In other tasks an example is a whole document, so
-    ``stream`` and ``shuffled`` are the same.
-    """
-    if isinstance(rows, InputRows):
-        return InputBatches(rows, train.batch_size, seed)
-    window = train.window or rows.spec.train_length
-    if rows.spec.kind == "language_modeling" and train.order == "stream":
-        return StreamBatches(rows, train.batch_size, window, seed)
-    if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
-        return RandomWindows(rows, train.batch_size, window, seed)
-    return ShuffledBatches(rows, train.batch_size, seed)
 
 
 def train(
@@ -139,7 +106,7 @@ def train(
             f"train.stop_at={recipe.stop_at}: {spec.name} has no floor on the validation split to compute skill from; "
             "set train.stop_at=null"
         )
-    sampled = batches_by_step(rows, recipe, seed)
+    sampled = training_batches(rows, recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
     optimizer = Optimizer(model, recipe, hardware, reference_lr(config))

@@ -88,10 +88,10 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     from lra_bench.runtime.memory import peak_memory
 
     from .checkpoint import Checkpoints, writer
-    from .length_warmup import training_rows
     from .loop import train
     from .meter import Diverged
     from .pretraining import load_pretrained, pretrain
+    from .sampling import training_rows
 
     config = from_dict(request["config"])
     with connected(resolve(config.hardware)) as (group, hardware):

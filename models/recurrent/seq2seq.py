@@ -169,7 +169,7 @@ class AdditivePooling(nn.Module):
         self.weigh = linear(width, 1, bias=False)
 
     def forward(self, rows: Tensor, projected: Tensor, state: Tensor, padding: Padding) -> Tensor:
-        """Compute the weighted mean over the valid positions; each sequence needs at least one.
+        """Return the weighted mean of ``rows`` over the valid positions, at least one in each sequence.
 
         ``projected`` is ``for_rows(rows)``, so that it is computed once for several states.
         """

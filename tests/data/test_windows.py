@@ -13,7 +13,7 @@ from lra_bench.contracts import NOT_SCORED, Output
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.windows import RandomWindows, cut, cut_all
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.training import loop
+from lra_bench.training import loop, sampling
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer
 from tests.support.toy_text import SPEC, rows_of
@@ -216,7 +216,7 @@ def test_an_interrupted_run_on_one_text_resumes_identically(order, tmp_path):
 def test_only_a_stream_passes_memory_to_the_next_batch():
     rows = numbered_documents([200])
     for order, handed_on in (("shuffled", False), ("stream", True)):
-        batches = loop.training_batches(rows, Train(order=order, batch_size=3, window=16), seed=0)
+        batches = sampling.batches_of(rows, Train(order=order, batch_size=3, window=16), seed=0)
         model = Tiny()
         optimizer = Optimizer(model, Train(**OPTIMIZER, steps=5), CPU)
         memory = torch.full((3, 4), 7.0)
@@ -227,8 +227,8 @@ def test_only_a_stream_passes_memory_to_the_next_batch():
 
 def test_documents_that_fit_into_the_window_are_not_cut():
     rows = numbered_documents([10, 16])
-    assert isinstance(loop.training_batches(rows, Train(batch_size=2, window=16), 0), ShuffledBatches)
-    assert isinstance(loop.training_batches(rows, Train(batch_size=2, window=15), 0), RandomWindows)
+    assert isinstance(sampling.batches_of(rows, Train(batch_size=2, window=16), 0), ShuffledBatches)
+    assert isinstance(sampling.batches_of(rows, Train(batch_size=2, window=15), 0), RandomWindows)
     # Without train.window, windows have the task's training length.
-    plain = loop.training_batches(numbered_documents([65]), Train(batch_size=2), 0)
+    plain = sampling.batches_of(numbered_documents([65]), Train(batch_size=2), 0)
     assert isinstance(plain, RandomWindows) and plain.window == 64

@@ -139,7 +139,7 @@ MARKUP = r"```.*?```|`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}"
 
 
 def numbers_in(value: object) -> Iterator[float]:
-    """Yield the numbers of a value of nested lists and dictionaries, without losses and counts of examples."""
+    """Yield the numbers in nested lists and dictionaries, except losses and counts of examples."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield value
     elif isinstance(value, dict):
@@ -151,7 +151,7 @@ def numbers_in(value: object) -> Iterator[float]:
 
 
 def differences(records: Sequence[Record]) -> Iterator[float]:
-    """Yield differences of variants of the same model on the same task, their intervals and p-values."""
+    """Yield the difference, its interval and the p-value of each pair of variants of a model on a task."""
     found = [(place, entry) for place, ranking in rankings(records).items() for entry in ranking.entries.values()]
     for (place, a), (other, b) in permutations(found, 2):
         if a.first.key.model == b.first.key.model and place[:4] == other[:4]:

@@ -17,6 +17,7 @@ from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all
 from lra_bench.tables import export
 from lra_bench.tables.overview import overview
+from lra_bench.tables.runs import Run
 
 ROOT = Path(__file__).parents[2]
 BOARDS = ROOT / "results" / "reference"
@@ -25,9 +26,9 @@ FIGURES = {
     "score_over_length": (BOARD, ("listops", "retrieval_synthetic")),
     "score_over_long_rows": (BOARDS / "long", ()),
 }
-"""Figures of scores over length by file name: their boards, and their tasks, by default all."""
+"""Board and tasks of each figure of scores over length, by file name; no tasks means all."""
 Table = list[list[str]]
-"""Cells of a table: its heading, then its rows."""
+"""Rows of cells; the first row is the heading."""
 
 
 @cache
@@ -91,7 +92,7 @@ def mad() -> list[Table]:
 
 
 def addition() -> list[Table]:
-    """Return the accuracy of symbols of generated answers at each length, by descending accuracy at the first."""
+    """Return the accuracy of the symbols of generated answers at each length, sorted by the first length."""
     rows = []
     for record in finished("generation"):
         first = next(point["score"] for point in record.slices or [] if point["label"] == "symbols")
@@ -101,7 +102,7 @@ def addition() -> list[Table]:
 
 
 def pretraining() -> list[Table]:
-    """Return the scores of all seeds with and without pretraining, at each length."""
+    """Return the scores with and without pretraining at each length; a cell contains the scores of all seeds."""
     seeds: dict[tuple[int, ...], list[Record]] = defaultdict(list)
     kinds = ("", "masked", "causal")
     for record in finished("pretraining"):
@@ -120,19 +121,17 @@ def pretraining() -> list[Table]:
 
 
 def long() -> list[Table]:
-    """Return the scores on long rows at the training length, 4 and 16 times, by the mean at the training length."""
+    """Return the scores at the training length and at 4 and 16 times this length, sorted by their mean at the first."""
     tasks, ratios = ("needle", "recall_ladder", "selective_copy", "parity"), (1, 4, 16)
     scores: dict[str, dict[str, list[float | None]]] = defaultdict(dict)
     floors = {}
     for record in finished("long"):
         at = {point["ratio"]: point["score"] for point in points(record)}
         scores[record.variant_name][record.key.task] = [at[ratio] for ratio in ratios]
-        floors[record.key.task] = record.best_floor()
+        floors[record.key.task] = Run(record).floor[1]
     order = sorted(scores, key=lambda name: -mean(own[0] or 0 for own in scores[name].values()))
-    rows = [[name, *(", ".join(map(percent, scores[name].get(task, ()))) or "–" for task in tasks)] for name in order]
-    return [
-        [["variant", *tasks], *rows, ["strongest floor", *(percent((floors[task] or ("", None))[1]) for task in tasks)]]
-    ]
+    rows = [[name, *(", ".join(map(percent, scores[name][task])) for task in tasks)] for name in order]
+    return [[["variant", *tasks], *rows, ["strongest floor", *(percent(floors[task]) for task in tasks)]]]
 
 
 def finished(board: str) -> list[Record]:
@@ -179,12 +178,12 @@ def markdown(table: Table) -> list[str]:
 
 
 def written(section: str) -> list[list[str]]:
-    """Return the lines of each table of a section."""
+    """Return the Markdown tables of a section, each as a list of lines."""
     return [match[0].splitlines() for match in re.finditer(r"(?:^\|.*\n)+", section, re.MULTILINE)]
 
 
 def main() -> None:
-    """Replace the tables and draw the figures. Raises ``ValueError`` if a section has more or fewer tables."""
+    """Update the tables and figures. Raises ``ValueError`` if a section has a wrong number of tables."""
     for (file, heading), tables in TABLES.items():
         before, section, after = sections(file, heading)
         for old, table in zip(written(section), tables(), strict=True):

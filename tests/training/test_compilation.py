@@ -10,7 +10,7 @@ from torch import nn
 from lra_bench.contracts import Output
 from lra_bench.profiling.bench import Bench
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.training import loop
+from lra_bench.training import loop, sampling
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.compilation import Compilation
 from tests.support.command import TINY, Folder
@@ -174,7 +174,7 @@ def test_resumed_run_sums_seconds_of_compilation(tmp_path, backend):
 def test_timed_step_reports_compilation(backend, name, mode):
     backend(name)
     model = toy()
-    batch = loop.training_batches(rows(), RECIPE, 0)(0)
+    batch = sampling.batches_of(rows(), RECIPE, 0)(0)
     bench = Bench(model, Compilation(model, True), batch, RECIPE, COMPILED)
     step = bench.step(mode)
     step()

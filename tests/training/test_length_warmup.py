@@ -1,8 +1,9 @@
-"""Length warm-up: lengths, batch sizes and order of the examples, resumption, and what is refused."""
+"""Tests of length warm-up: shapes and order of batches, resumption, invalid options."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 from lra_bench.tasks.recall import RecallTask
 from lra_bench.training.checkpoint import Checkpoints
-from lra_bench.training.length_warmup import training_rows
-from lra_bench.training.loop import batches_by_step, train
+from lra_bench.training.loop import train
+from lra_bench.training.sampling import training_batches, training_rows
 from tests.data.test_windows import numbered_documents
 from tests.training.test_loop import CPU, SPEC, config, equal, rows, toy, weights
 
@@ -34,17 +35,18 @@ def recall(tmp_path_factory) -> RecallTask:
 def test_the_first_batches_have_shorter_examples_and_as_many_tokens(recall) -> None:
     recipe = Train(batch_size=4, length_warmup=WARMUP)
     found = training_rows(recall, recipe)
-    batches = [batches_by_step(found, recipe, seed=3)(step) for step in range(7)]
+    batches = [training_batches(found, recipe, seed=3)(step) for step in range(7)]
     assert [batch.tokens.shape for batch in batches] == [(16, 64)] * 3 + [(8, 128)] * 2 + [(4, 256)] * 2
     shorter = recall.split("train", 64)["tokens"]
     assert {tuple(row) for row in batches[0].tokens.tolist()} <= {tuple(row) for row in shorter}
-    plain = batches_by_step(found, Train(batch_size=4), seed=3)
+    plain = training_batches(found, Train(batch_size=4), seed=3)
     assert (batches[5].tokens == plain(0).tokens).all() and (batches[6].tokens == plain(1).tokens).all()
+    assert len(training_batches(found, replace(recipe, window=64), seed=3)(0).tokens) == 16  # windows are for texts
 
 
 def test_windows_of_a_text_are_shorter_at_first() -> None:
     recipe = Train(batch_size=2, window=32, length_warmup=[[8, 1]])
-    batches = batches_by_step({"train": numbered_documents([500])}, recipe, seed=0)
+    batches = training_batches({"train": numbered_documents([500])}, recipe, seed=0)
     assert [batches(step).tokens.shape for step in range(2)] == [(8, 8), (2, 32)]
 
 

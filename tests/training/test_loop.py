@@ -15,7 +15,7 @@ from lra_bench.config.schema import CellConfig, Measure, Train
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
-from lra_bench.training import loop, meter
+from lra_bench.training import loop, meter, sampling
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints, State
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.loss import objective
@@ -165,7 +165,7 @@ def test_times_and_throughput_match_a_simulated_clock(tmp_path, monkeypatch):
     assert figures["rows_per_second"] == pytest.approx(4 / 0.03)
     assert figures["train_seconds"] == pytest.approx(40 * 0.03)
     assert figures["evaluation_seconds"] == pytest.approx(3 * 2 * 5.0)  # after steps 15, 30 and 40, two batches each
-    batches = original(rows(), RECIPE, 7)
+    batches = original({"train": rows()}, RECIPE, 7)
     timed = sum(int(batches(step).lengths.sum()) for step in range(10, 40))  # after the warm-up
     assert figures["tokens_per_second"] == pytest.approx(timed / (30 * 0.03))
 
@@ -275,7 +275,7 @@ def test_curve_contains_gradient_norm_learning_rate_and_tokens_of_every_step(tmp
 
     monkeypatch.setattr(Optimizer, "step", watched)
     result, logged = fit(toy(), tmp_path, clip=0.05)
-    batches = loop.training_batches(rows(), RECIPE, 7)
+    batches = sampling.batches_of(rows(), RECIPE, 7)
     tokens = np.cumsum([int(batches(step).lengths.sum()) for step in range(12)])
     curve = result.state.curve
     assert [row[1] for row in curve] == pytest.approx(rates)
@@ -356,7 +356,7 @@ def test_memory_is_passed_from_step_to_step_and_reset_at_documents(tmp_path, cap
     loop.train(
         model, {"train": stream, "validation": stream}, spec, recipe, hardware, Checkpoints(tmp_path, 9e9), print
     )
-    batches = loop.training_batches(stream, recipe.train, recipe.seed)
+    batches = sampling.batches_of(stream, recipe.train, recipe.seed)
     running = torch.zeros(2)
     sums = [torch.cat(model.read[2 * i : 2 * i + 2]) for i in range(9)] if cap else model.read
     for step in range(9):

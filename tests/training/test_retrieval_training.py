@@ -9,7 +9,7 @@ from lra_bench.config.schema import CellConfig, Measure
 from lra_bench.models.memory.knn_lm import KnnLM
 from lra_bench.models.memory.spalm import Spalm
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.training import loop
+from lra_bench.training import loop, sampling
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.optimizer import Optimizer
@@ -56,7 +56,7 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path):
 
 @pytest.mark.parametrize(("world", "cap"), [(2, None), (1, 1)])
 def test_ranks_and_micro_batches_find_the_same_neighbours(world, cap):
-    batches = loop.training_batches(ROWS, SHUFFLED, 0)
+    batches = sampling.batches_of(ROWS, SHUFFLED, 0)
     found = []
     for groups, hardware in (
         ([Group()], CPU),

@@ -10,7 +10,7 @@ from torch import nn
 from lra_bench.config.schema import CellConfig, Measure, Train
 from lra_bench.measurements.memory_lengths import MemoryLengths, remembering
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.training import loop
+from lra_bench.training import loop, sampling
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.optimizer import Optimizer
@@ -65,7 +65,7 @@ def test_a_run_that_is_killed_inside_a_document_resumes_bit_for_bit(tmp_path, sy
 )
 def test_ranks_and_micro_batches_with_their_rows_of_the_memory_add_up(world, cap, system):
     """Documents end at different steps, so that the rows of a batch have read different numbers of tokens."""
-    batches = loop.training_batches(documents((100, 33, 17, 50, 9, 61)), RECIPE, 0)
+    batches = sampling.batches_of(documents((100, 33, 17, 50, 9, 61)), RECIPE, 0)
     machine = Hardware(torch.device("cpu"), "fp32", 1, False, cap, "cpu")
     found = []
     for groups in ([Group()], [Group(rank, world) for rank in range(world)]):

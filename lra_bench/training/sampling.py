@@ -1,0 +1,108 @@
+"""Training examples and their order, with shorter examples first (length warm-up)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lra_bench.config.schema import Train
+from lra_bench.contracts import Batch, TaskSpec, UserError
+from lra_bench.data.batches import Rows, ShuffledBatches
+from lra_bench.data.inputs import InputBatches, InputRows
+from lra_bench.data.streams import StreamBatches
+from lra_bench.data.windows import RandomWindows
+
+if TYPE_CHECKING:
+    from lra_bench.contracts import Task
+
+Batches = Callable[[int], Batch]
+"""Function that returns the batch of a step."""
+
+
+def full_length(spec: TaskSpec, train: Train) -> int:
+    """Return the length of training examples without length warm-up; in language modelling that of the windows."""
+    return (train.window if spec.kind == "language_modeling" else None) or spec.train_length
+
+
+def split_of(length: int) -> str:
+    """Return the name of the training examples of a shorter length."""
+    return f"train@{length}"
+
+
+def training_rows(task: Task, train: Train) -> dict[str, Rows]:
+    """Return the training examples as ``train``, and those of ``train.length_warmup`` by ``split_of`` their length.
+
+    In language modelling there are no further examples, because windows of the same text are used. Raises ``UserError``
+    if a length is not below the full length, or if the task does not support it.
+    """
+    rows = {"train": Rows(task.split("train"), task.spec)}
+    for length, _ in train.length_warmup or ():
+        option, longest = f"train.length_warmup: {length:,} tokens", full_length(task.spec, train)
+        if length >= longest:
+            raise UserError(f"{option} are not below the training length of {task.spec.name}, {longest:,}")
+        if task.spec.kind == "language_modeling":
+            continue
+        if reason := task.supports_length(length):
+            raise UserError(f"{option}: {reason}")
+        rows[split_of(length)] = Rows(task.split("train", length), task.spec)
+    return rows
+
+
+def training_batches(rows: Mapping[str, Rows], train: Train, seed: int) -> Batches:
+    """Return the function that returns the batch of each training step.
+
+    Length warm-up (Li et al. 2021, arXiv 2108.06084): the steps of ``train.length_warmup`` use shorter examples, and
+    their batches are larger so that they contain about as many tokens. Pretraining does not use it.
+
+    Args:
+        rows: The examples as returned by ``training_rows``.
+        train: The recipe.
+        seed: Seed of the order of the examples.
+    """
+    own = rows["train"]
+    full = batches_of(own, train, seed)
+    if isinstance(own, InputRows) or not train.length_warmup:
+        return full
+    stages = []
+    for length, steps in train.length_warmup:
+        size = train.batch_size * full_length(own.spec, train) // length
+        shorter = replace(train, batch_size=size, window=length)
+        stages.append((steps, batches_of(rows.get(split_of(length), own), shorter, seed)))
+    return InStages(stages, full)
+
+
+def batches_of(rows: Rows, train: Train, seed: int) -> Batches:
+    """Return the batches of examples of one length in the order ``train.order``.
+
+    In language modelling, ``stream`` is the order of the documents. In other tasks an example is a whole document, so
+    ``stream`` and ``shuffled`` are the same.
+    """
+    if isinstance(rows, InputRows):
+        return InputBatches(rows, train.batch_size, seed)
+    window = full_length(rows.spec, train)
+    if rows.spec.kind == "language_modeling" and train.order == "stream":
+        return StreamBatches(rows, train.batch_size, window, seed)
+    if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
+        return RandomWindows(rows, train.batch_size, window, seed)
+    return ShuffledBatches(rows, train.batch_size, seed)
+
+
+class InStages:
+    """Batches of consecutive stages of training.
+
+    Args:
+        stages: Number of steps and batches of each stage. A stage begins with the first of its batches.
+        last: Batches of all later steps.
+    """
+
+    def __init__(self, stages: Sequence[tuple[int, Batches]], last: Batches) -> None:
+        self.stages, self.last = stages, last
+
+    def __call__(self, step: int) -> Batch:
+        """Return the batch of a step."""
+        for steps, batches in self.stages:
+            if step < steps:
+                return batches(step)
+            step -= steps
+        return self.last(step)
