@@ -189,8 +189,6 @@ def _check_length_warmup(train: Train) -> None:
         raise UserError(f"{where}: must be pairs of a length and a number of steps, such as [[128,800],[512,200]]")
     if (steps := sum(steps for _, steps in pairs)) >= train.steps:
         raise UserError(f"{where}: has {steps:,} of {train.steps:,} steps (train.steps); leave some for the others")
-    if train.order == "stream":
-        raise UserError(f"{where}: needs train.order=shuffled, because a stream has no shorter examples")
 
 
 SEARCHED = ("train", "backbone", "model", "position")

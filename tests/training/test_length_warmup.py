@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_windows_of_a_text_are_shorter_at_first() -> None:
     assert [batches(step).tokens.shape for step in range(2)] == [(8, 8), (2, 32)]
 
 
+def test_the_order_stream_is_refused_in_language_modelling_only(recall) -> None:
+    recipe = Train(batch_size=4, length_warmup=WARMUP, order="stream")
+    texts = SimpleNamespace(spec=numbered_documents([500]).spec)
+    with pytest.raises(UserError, match=r"train\.length_warmup: needs train\.order=shuffled"):
+        training_rows(texts, recipe)
+    assert training_rows(recall, recipe).keys() == {"train", "train@64", "train@128"}
+
+
 @pytest.mark.parametrize("cut", [4, 8])
 def test_a_run_that_is_interrupted_in_any_stage_resumes_bit_for_bit(tmp_path, cut) -> None:
     parts = {"train": rows(), "train@4": rows(16, 2), "train@6": rows(16, 3), "validation": rows(16, 1)}
@@ -87,7 +96,6 @@ def test_impossible_lengths_are_refused(recall, warmup, message) -> None:
         ("[[128,0]]", "must be pairs of a length and a number of steps"),
         ("128", "must be a list"),
         ("[[8,500],[16,500]]", r"has 1,000 of 1,000 steps \(train\.steps\)"),
-        ("[[8,500]] train.order=stream", "needs train.order=shuffled"),
     ],
 )
 def test_wrong_values_are_refused(value, message) -> None:
