@@ -79,7 +79,7 @@ def run(
     own.apply()
     folder = checkpoint_folder(cell.key)
     with cell_lock(cell.key, results):
-        done = store.find_current(cell.key, results)
+        done = store.find(cell.key, results)
         if already_completed(done, attempt):
             assert done is not None
             return done, exit_code(done.status)

@@ -159,9 +159,7 @@ class CellProcess:
             reader.join(timeout=1)
         key = self.cell.key
         if code in (0, WRONG_INPUT, RECORDED):
-            return (
-                None if code == WRONG_INPUT else store.find_current(key, self.results)
-            ), 1 if code == RECORDED else code
+            return (None if code == WRONG_INPUT else store.find(key, self.results)), 1 if code == RECORDED else code
         stopped = (
             code == INTERRUPTED
             or (self.stop_requested and code == -signal.SIGKILL)
@@ -169,7 +167,7 @@ class CellProcess:
         )
         with cell_lock(key, self.results):
             # The process may have been killed after its record was written.
-            record = store.find_current(key, self.results)
+            record = store.find(key, self.results)
             if record is not None and (
                 already_completed(record, self.number) or (stopped and record.attempt >= self.number)
             ):

@@ -14,7 +14,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from . import yaml_files
-from .groups import option_paths, roots
+from .groups import option_paths
 
 GROUP = "protocol"
 SECTIONS = ("tasks", "models", "cells")
@@ -25,11 +25,6 @@ HEADER = ("version", "next", "recipe", "tuned", "searched")
 
 BASE = "base"
 """Key of a protocol or of an entry: the protocol, or entry of the same section, whose values it begins with."""
-
-FORMER_FOLDERS = {"recipe": "tasks", "mechanism": "models", "tuned": "cells", "experiment": "common"}
-"""Folders of earlier versions, each with the section that replaces its files."""
-
-PAGE = "docs/protocols.md"
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,6 @@ class Protocol:
         """Read the files. Raises ``UserError`` if one of them has a wrong form."""
         if name in inheriting:
             raise UserError(f"protocol={name}: its base is the protocol itself")
-        _refuse_former_folders(config_dir)
         paths = option_paths(GROUP, name, config_dir)
         if not paths:
             raise UserError(f"protocol={inheriting[-1]}: base: {name}: there is no such protocol")
@@ -136,24 +130,13 @@ def _read(path: Path, name: str) -> dict[str, Any]:
     if wrong:
         raise UserError(
             f"protocol={name}: {path}: {wrong[0] or 'the file'} has a wrong form; a protocol has "
-            f"{', '.join(HEADER)} and the sections common, {', '.join(SECTIONS)} ({PAGE})"
+            f"{', '.join(HEADER)} and the sections common, {', '.join(SECTIONS)} (docs/protocols.md)"
         )
     for section in SECTIONS:
         for key, entry in (node.get(section) or {}).items():
             if not isinstance(entry, str | Mapping | None):
                 raise UserError(f"protocol={name}: {path}: {section}.{key} must be a mapping or the name of an entry")
     return dict(node)
-
-
-def _refuse_former_folders(config_dir: Path | None) -> None:
-    """Raise ``UserError`` if an extension has files of a folder that is no longer read."""
-    for root in roots(config_dir)[1:]:
-        for folder, section in FORMER_FOLDERS.items():
-            if file := next((root / folder).glob("*.yaml"), None):
-                raise UserError(
-                    f"{file}: the folder {folder} is no longer read; move its values to the section {section} of "
-                    f"protocol/<protocol>.yaml in the same folder ({PAGE})"
-                )
 
 
 def combined(layers: Iterable[Layer]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from lra_bench.runtime.hardware import HardwareOptions
 from .groups import GROUPS, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
-from .protocols import FORMER_FOLDERS, PAGE
 from .schema import Backbone, CellConfig, Measure, Train, added_keys, measure_options
 from .search import LR, OPTUNA, SCALES, is_range, searches
 from .task_groups import ALL, group_names
@@ -86,11 +85,6 @@ def check_override(override: str, config_dir: Path | None) -> str:
     if override.startswith("~"):
         raise UserError(f"{override}: options cannot be removed; set {option}=…, or {option}=null if it has no value")
     section, _, inner = option.partition(".")
-    if option in FORMER_FOLDERS:
-        raise UserError(
-            f"{override}: its values are in the section {FORMER_FOLDERS[option]} of the protocol; choose protocol=… or "
-            f"set single options, such as train.steps=… ({PAGE})"
-        )
     if option in GROUPS and key != option:
         raise UserError(f"{override}: write it without {key.removesuffix(option)}")
     if option in GROUPS:

@@ -58,7 +58,7 @@ class GridCell:
         """Return the record of the cell, on any machine if another one may run it."""
         if self.key.hardware == UNRESOLVED:
             return record_at(self.key, self.place, results)
-        return store.find_current(self.key, results)
+        return store.find(self.key, results)
 
 
 @dataclass

@@ -182,7 +182,7 @@ class Local(Launcher):
                     while free and (acquired := _take_next(waiting)) is not None:
                         job, reserved = acquired
                         planned: Planned = job.planned
-                        record = store.find_current(planned.cell.key, job.results)
+                        record = store.find(planned.cell.key, job.results)
                         if record is not None and already_completed(record, planned.attempt):
                             reserved.release()
                             advance(1)

@@ -10,7 +10,6 @@ from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config.effective import mixer_capability
-from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.objects import build_launcher
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
@@ -99,19 +98,15 @@ def examined(cell: Cell, spec: TaskSpec, results: Path, note: str = "") -> Plann
 def record_of(cell: Cell, results: Path) -> Record | None:
     """Return the cell's record in ``results``; if it may run elsewhere, one with the same ``place_of``."""
     if cell.key.hardware != UNRESOLVED:
-        return store.find_current(cell.key, results)
+        return store.find(cell.key, results)
     return record_at(cell.key, place_of(cell.config), results)
 
 
 def record_at(key: CellKey, place: Mapping[str, Any], results: Path) -> Record | None:
-    """Return the best record of a cell, on any machine, with the values ``place`` of ``place_of``.
-
-    Records with a hash of another version are of other cells.
-    """
+    """Return the best record of a cell, on any machine, with the values ``place`` of ``place_of``."""
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
-    found = [store.load(path) for path in store.paths(results, pattern)]
-    current = [record for record in found if record.hash_version == HASH_VERSION and is_at(record, place)]
-    return max(current, key=store.precedence, default=None)
+    found = map(store.load, store.paths(results, pattern))
+    return max((record for record in found if is_at(record, place)), key=store.precedence, default=None)
 
 
 def other_threads(planned: Sequence[Planned], rerun: str, results: Path) -> str:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import UserError
 from lra_bench.progress import bar
 from lra_bench.runtime.findings import Finding
@@ -43,12 +42,6 @@ def check_store(root: Path) -> Iterator[Finding]:
     records, versions = _load(cells, broken)
     kinds = ", ".join(f"version {version}: {count:,}" for version, count in sorted(versions.items()))
     yield Finding("records", f"{len(records):,} in {root}{f' ({kinds})' if kinds else ''}")
-    hashes = Counter(record.hash_version for _, record in records)
-    if hashes:
-        counts = ", ".join(f"version {version}: {count:,}" for version, count in sorted(hashes.items()))
-        old = sum(count for version, count in hashes.items() if version < HASH_VERSION)
-        remark = f"; {old:,} do not cover defaults in code, so their cells count as not measured" if old else ""
-        yield Finding("hashes", f"{counts}{remark}")
     yield _finding("readable", broken, "all")
     misplaced = [f"{path} contains {record.key}" for path, record in records if is_misplaced(record, root)]
     yield _finding("paths", misplaced, "all correct")

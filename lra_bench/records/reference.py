@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.errors import CHECKOUT
 from lra_bench.progress import say
 from lra_bench.runtime.files import expanded
 
@@ -16,7 +17,6 @@ from .schema import Record
 from .store import RUNS, existing_root, load_all
 
 NONE = "none"
-CHECKOUT = Path(__file__).resolve().parents[2]
 INSTALLED = Path(__file__).resolve().parents[1] / "boards"
 """Folder of the boards in an installed wheel, which a checkout does not contain."""
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.data.locks import hold
 from lra_bench.progress import bar, say
@@ -98,8 +97,6 @@ def keep_best(
     """
     with root_in_errors(root), write_lock(root):
         earlier = find(record.key, root)
-        if earlier is not None and earlier.hash_version != record.hash_version:
-            earlier = None  # of another cell, whose hash has the same digits by chance
         if earlier is not None and not same_host(earlier.environment["hardware"], record.environment["hardware"]):
             _keep_for_machine(earlier, root)
             earlier = None
@@ -295,15 +292,6 @@ def find(key: CellKey, root: Path) -> Record | None:
     """Return the record with this key, or None if there is none."""
     found = paths(root, str(key.file("json")))
     return load(found[0]) if found else None
-
-
-def find_current(key: CellKey, root: Path) -> Record | None:
-    """Return the record of a planned cell, whose hash is of ``HASH_VERSION``, or None if there is none.
-
-    A record with the same digits but a hash of another version is of another cell.
-    """
-    record = find(key, root)
-    return record if record is not None and record.hash_version == HASH_VERSION else None
 
 
 def precedence(record: Record) -> tuple[bool, bool, int, str]:

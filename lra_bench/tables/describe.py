@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from textwrap import fill
 
-from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.measurements import measurements
 from lra_bench.contracts.measurement import listed
 from lra_bench.records.schema import STATUSES, Record
@@ -70,8 +69,6 @@ def _groups(record: Record) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
 
 def _identity(record: Record) -> Facts:
     yield "cell", str(record.key)
-    if record.hash_version < HASH_VERSION:
-        yield "hash", f"hash of version {record.hash_version}: defaults in code were not part of it"
     yield "command", record.command
     yield "measured", f"{record.started_at} to {record.finished_at}, attempt {record.attempt}"
     if record.last_lines:

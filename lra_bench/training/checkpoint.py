@@ -6,7 +6,6 @@ import errno
 import hashlib
 import shutil
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -18,6 +17,7 @@ import torch
 from torch import nn
 
 from lra_bench.contracts import Unwritable, UserError
+from lra_bench.data.digest import sha256_of_file
 from lra_bench.data.locks import hold
 from lra_bench.progress import say
 from lra_bench.runtime.files import replacing, sweep, system_error, why
@@ -74,7 +74,7 @@ class State:
     ``step`` is the number of completed steps. ``curve`` has one entry per step: loss, learning rate, gradient norm,
     tokens seen. ``validations`` has one entry per evaluation: step, loss, score; ``validation_seconds`` is the training
     time until each evaluation. ``best_step`` is the step of the best weights, ``best_value`` their validation loss, or
-    their score if ``TaskSpec.select_by`` is ``metric``, and ``best_digest`` the checksum of the file that contains
+    their score if ``TaskSpec.select_by`` is ``metric``, and ``best_digest`` the SHA-256 of the file that contains
     them. ``memory`` is the recurrent memory after the last batch of a stream. ``seconds`` is the time already spent, by
     phase, and ``timed`` the totals of the timed steps, so that a resumed run reports the time and throughput of the
     entire run.
@@ -212,19 +212,19 @@ class Checkpoints:
                 (self.folder / name).rename(aside / name)
 
     def _restore_best(self, digest: str) -> None:
-        """Rename the weights with checksum ``digest`` to ``best.safetensors`` and remove ``next.safetensors``.
+        """Rename the weights with the SHA-256 ``digest`` to ``best.safetensors`` and remove ``next.safetensors``.
 
-        Raises ``ValueError`` if no file has that checksum.
+        Raises ``ValueError`` if there is no such file.
         """
         if digest:
-            matching = (self.folder / name for name in (BEST, NEXT) if checksum(self.folder / name) == digest)
-            if (best := next(matching, None)) is None:
+            kept = [path for name in (BEST, NEXT) if (path := self.folder / name).is_file()]
+            if (best := next((path for path in kept if sha256_of_file(path) == digest), None)) is None:
                 raise ValueError("its best weights are damaged or missing")
             best.replace(self.folder / BEST)
         (self.folder / NEXT).unlink(missing_ok=True)
 
     def keep_best(self, model: nn.Module) -> str:
-        """Write the weights as the best so far; return the checksum of the file, on other ranks than the first ``""``.
+        """Write the weights as the best so far; return the SHA-256 of the file, on other ranks than the first ``""``.
 
         All ranks must call it.
         """
@@ -236,7 +236,7 @@ class Checkpoints:
         with writing(self.folder / NEXT) as path:
             # ``save_model`` would add the names of shared tensors in an order that differs from file to file.
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-            return checksum(path)
+            return sha256_of_file(path)
 
     def check_best(self) -> None:
         """Raise ``UserError`` if there are no best weights."""
@@ -256,8 +256,7 @@ class Checkpoints:
         path = self.folder / BEST
         remedy = "run lra-bench bench --rerun all for its cell"
         try:
-            with path.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = sha256_of_file(path)
             if expected not in (None, digest):
                 raise UserError(f"{path}: are not the weights that the record was measured with; {remedy}")
             load_model(model, str(path))
@@ -312,14 +311,3 @@ def _digest(content: Mapping[str, Any]) -> str:
 
     add(content)
     return digest.hexdigest()
-
-
-def checksum(path: Path) -> str:
-    """Return the CRC-32 of a file as hexadecimal digits, ``""`` if there is no file; it does not detect tampering."""
-    if not path.is_file():
-        return ""
-    value = 0
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            value = zlib.crc32(block, value)
-    return f"{value:08x}"

@@ -90,15 +90,6 @@ def test_a_record_without_slices_and_pairs_gets_them_if_its_training_length_is_e
     assert {point["attempt"] for point in store.load(cell).slices} == {3}
 
 
-def test_a_record_with_a_hash_of_version_1_is_evaluated_under_its_key(cell):
-    raw = json.loads(cell.read_text())
-    cell.write_text(json.dumps({**raw, "hash_version": 1}))
-    reevaluate(cell, [60])
-    after = store.load(cell)
-    assert after.hash_version == 1 and after.key.hash == raw["key"]["hash"]
-    assert 60 in {point["length"] for point in after.extrapolation["points"]}
-
-
 def test_predictions_of_new_points_are_added_to_the_old_ones(cell):
     before = tables.predictions(store.load(cell))
     reevaluate(cell, [50, 120], ["position.scaling=yarn"])

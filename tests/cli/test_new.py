@@ -1,28 +1,11 @@
 """The command ``lra-bench new``."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from lra_bench.cli.new import Kind, rendered
 from tests.support.command import Folder
-
-DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = {
-    Kind.model: ("adding-a-model.md", "my_mixer"),
-    Kind.task: ("adding-a-task.md", "echo"),
-    Kind.measurement: ("adding-a-measurement.md", "state_norm"),
-}
-
-
-@pytest.mark.parametrize("kind", Kind)
-def test_the_files_are_those_of_the_guide(kind):
-    guide, name = GUIDES[kind]
-    text = (DOCS / guide).read_text(encoding="utf-8")
-    for path, content in rendered(kind, name).items():
-        assert re.search(rf'^```\w+ title="ideas/{path}"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)[1] == content
-
 
 @pytest.mark.parametrize("kind", Kind)
 def test_the_name_replaces_that_of_the_guide(kind):

@@ -223,8 +223,6 @@ def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(
         (f"measure.speed_lengths=[{','.join(['512'] * 10001)}]", "measure.speed_lengths: has 40,027 characters"),
         ("seed=-1", "seed=-1: must be at least 0 and below 2^63"),
         ("seed=9223372036854775808", "seed=9223372036854775808: must be at least 0 and below 2^63"),
-        ("recipe=quick_listops", "recipe=quick_listops: its values are in the section tasks of the protocol; choose"),
-        ("experiment=wide", "experiment=wide: its values are in the section common of the protocol; choose protocol=…"),
         ("train.steps=1,2", "train.steps=1,2: has several values"),
         ("+train.steps=5", "+train.steps=5: the option has a value; write it without +"),
         ("backbone.position=rotten", "backbone.position=rotten: there is no such position"),

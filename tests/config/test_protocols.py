@@ -224,13 +224,6 @@ def test_a_wrong_protocol_file_gives_one_sentence(name, text, words, write):
     assert "\n" not in str(raised.value)
 
 
-def test_a_folder_of_an_earlier_version_is_refused_with_the_section_that_replaces_it(tmp_path):
-    (tmp_path / "tuned").mkdir()
-    (tmp_path / "tuned" / "published_listops_performer.yaml").write_text("# @package _global_\ntrain: {steps: 7}\n")
-    with pytest.raises(UserError, match=r"the folder tuned is no longer read; move its values to the section cells"):
-        plan(["hardware=cpu"], tmp_path, tmp_path)
-
-
 @pytest.mark.slow
 def test_a_cell_runs_end_to_end_and_its_changes_are_recorded(tmp_path):
     folder = Folder(tmp_path)

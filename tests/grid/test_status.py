@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from lra_bench.cells.cell import blank_record
-from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.grid.plan import plan
 from lra_bench.grid.status import other_threads, place_of, record_at, record_of
 from lra_bench.records import environment, store
@@ -27,22 +26,11 @@ def record(cell, **changes):
     return replace(blank_record(cell, 1, machine), **{"status": "ok", **changes})
 
 
-@pytest.mark.parametrize(("version", "status"), [(HASH_VERSION, "done"), (1, "to run")])
-def test_only_a_record_with_a_hash_of_this_version_is_of_the_cell(planned, tmp_path, version, status):
-    store.write(record(planned.cell, hash_version=version), tmp_path)
+def test_the_record_of_a_cell_is_found(planned, tmp_path):
+    store.write(record(planned.cell), tmp_path)
     (again,) = plan(CELL, tmp_path)
-    assert again.cell.key == planned.cell.key
-    assert (again.status, again.attempt) == ((status, 2) if status == "done" else (status, 1)), again.reason
-    assert (record_of(again.cell, tmp_path) is None) == (version == 1)
-    assert (record_at(again.cell.key, place_of(again.cell.config), tmp_path) is None) == (version == 1)
-    assert store.find(planned.cell.key, tmp_path).hash_version == version
-
-
-def test_a_record_of_another_hash_version_does_not_outlast_the_record_of_the_cell(planned, tmp_path):
-    store.write(record(planned.cell, hash_version=1), tmp_path)
-    kept = store.keep_best(record(planned.cell, status="interrupted"), tmp_path)
-    assert (kept.status, kept.hash_version) == ("interrupted", HASH_VERSION)
-    assert store.find_current(planned.cell.key, tmp_path) == kept
+    assert (again.cell.key, again.status, again.attempt) == (planned.cell.key, "done", 2)
+    assert record_of(again.cell, tmp_path) == record_at(again.cell.key, place_of(again.cell.config), tmp_path)
 
 
 def test_records_with_another_number_of_threads_are_mentioned(planned, tmp_path):

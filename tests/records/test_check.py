@@ -50,17 +50,6 @@ def test_an_old_version_loads_and_is_counted(results: Path) -> None:
     assert "version 8: 1" in found
 
 
-def test_hashes_that_do_not_cover_defaults_in_code_are_counted(results: Path) -> None:
-    def hashes() -> str:
-        return next(finding.found for finding in check.check_store(results) if finding.what == "hashes")
-
-    assert hashes() == "version 2: 3"
-    path = json_of(results, 0)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "hash_version": 1}))
-    assert hashes().startswith("version 1: 1, version 2: 2; 1 do not cover defaults in code")
-    assert problems(results) == {}
-
-
 def unreadable(root: Path) -> None:
     json_of(root, 0).write_text("{")
 

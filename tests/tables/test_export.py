@@ -172,9 +172,3 @@ def test_a_record_with_unusual_values_is_rendered_in_every_format() -> None:
         for format in (each for each in export.FORMATS if each != "latex" or name == "wide"):
             assert export.render(frame, format, layout=name)
     assert " over 1,000" in describe(strange)
-
-
-def test_a_hash_that_does_not_cover_defaults_in_code_is_remarked() -> None:
-    remark = "hash of version 1: defaults in code were not part of it"
-    assert remark in describe(make_record(hash_version=1))
-    assert "hash of version" not in describe(make_record())
