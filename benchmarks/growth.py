@@ -20,10 +20,10 @@ import time
 import torch
 
 from lra_bench.build import build
-from lra_bench.checks.storage import exponents
 from lra_bench.models.mixer import Context, Mixer, name_modules
 from lra_bench.progress import bar
 from tests.support.mixer_cases import NODES, SPECS, first_direction
+from tests.support.storage import exponents
 
 TIMED, PROBED = (2_048, 4_096, 8_192, 16_384), (512, 1_024, 2_048, 4_096)
 SECONDS_PER_ROUND = 0.3

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -32,11 +29,6 @@ class Storages(TorchDispatchMode):
         self.sizes: list[int] = []
         self.produced = 0
 
-    @property
-    def largest(self) -> int:
-        """Number of elements of the largest storage."""
-        return max(self.sizes, default=0)
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and record the largest storage of its results."""
         result = func(*args, **(kwargs or {}))
@@ -55,52 +47,3 @@ def storages(run: Callable[..., Tensor]) -> Storages:
     with Storages() as probe:
         run().sum().backward()
     return probe
-
-
-def largest_storage(run: Callable[..., Tensor]) -> int:
-    """Return the number of elements of the largest storage in the forward and backward pass of ``run().sum()``."""
-    return storages(run).largest
-
-
-def exponents(run_at: Callable[[int], Tensor], lengths: Sequence[int]) -> tuple[list[float], list[int]]:
-    """Return the growth exponents between consecutive lengths, and the number of elements at each length."""
-    sizes = [largest_storage(lambda n=n: run_at(n)) for n in lengths]
-    pairs = zip(itertools.pairwise(sizes), itertools.pairwise(lengths), strict=True)
-    return [math.log(b / a) / math.log(m / n) for (a, b), (n, m) in pairs], sizes
-
-
-class HeldStorages(TorchDispatchMode):
-    """Record every storage that an operator returns, to find those that are still allocated."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes: dict[StorageWeakRef, int] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator and record the storages of its results."""
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                storage = leaf.untyped_storage()
-                self.bytes[StorageWeakRef(storage)] = storage.nbytes()
-        return result
-
-
-def held_for_backward(run: Callable[..., Tensor]) -> int:
-    """Return the bytes of storages computed in the forward pass of ``run()`` that are stored for the backward pass."""
-    return _forward(run)[0]
-
-
-def largest_and_held(run: Callable[..., Tensor]) -> tuple[int, int]:
-    """Return the values of ``largest_storage`` and ``held_for_backward`` for the same passes."""
-    with Storages() as probe:
-        held, result = _forward(run)
-        result.sum().backward()
-    return probe.largest, held
-
-
-def _forward(run: Callable[..., Tensor]) -> tuple[int, Tensor]:
-    with HeldStorages() as probe:
-        result = run()
-    assert result.requires_grad
-    return sum(size for storage, size in probe.bytes.items() if not storage.expired()), result

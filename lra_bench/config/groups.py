@@ -10,9 +10,6 @@ from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "search", "pretrain")
-FOLDER = "folder"
-"""Scheme of the Hydra search path of ``--config-dir`` (``loading.by_hydra``)."""
-
 UNCOUNTABLE = ("hardware", "search", "pretrain")
 """Groups whose name has no plural form in commands."""
 
@@ -30,7 +27,7 @@ def is_group_choice(override: str) -> bool:
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Return the Hydra search paths in addition to lra-bench's: installed extensions, then ``config_dir``."""
     packages = sorted(f"pkg://{package}" for package in _installed_extensions())
-    return [*packages, *([f"{FOLDER}://{config_dir.resolve()}"] if config_dir else [])]
+    return [*packages, *([f"file://{config_dir.resolve()}"] if config_dir else [])]
 
 
 @cache
@@ -54,7 +51,7 @@ def roots(config_dir: Path | None) -> list[Path]:
     folders = [Path(str(importlib.import_module(PACKAGE).__path__[0]))]
     for source in extension_sources(config_dir):
         kind, _, place = source.partition("://")
-        folders.append(Path(place) if kind == FOLDER else Path(str(importlib.import_module(place).__path__[0])))
+        folders.append(Path(place) if kind == "file" else Path(str(importlib.import_module(place).__path__[0])))
     return folders
 
 

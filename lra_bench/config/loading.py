@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
 from . import yaml_files
-from .groups import FOLDER, PACKAGE, extension_sources, option_paths
+from .groups import PACKAGE, extension_sources, option_paths
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -57,7 +56,6 @@ def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
 
     sources = ",".join(map(quoted, extension_sources(config_dir)))
     ConfigStore.instance().store(name=EMPTY, node={})
-    _register_folders()
     try:
         with initialize_config_module(PACKAGE, version_base="1.3"):  # version_base selects Hydra's defaults
             searched = [f"hydra.searchpath=[{sources}]"] if sources else []
@@ -93,30 +91,6 @@ def parse(text: str) -> Override:
     if override.is_sweep_override():
         raise UserError(f"{text.lstrip('+')}: has several values, but one cell is composed here; write one")
     return override
-
-
-def _register_folders() -> None:
-    """Register the source of configuration files of ``--config-dir``, which may begin with a byte order mark.
-
-    Hydra's own source does not recognise the line ``# @package`` after such a mark.
-    """
-    from hydra._internal.core_plugins.file_config_source import FileConfigSource
-    from hydra._internal.sources_registry import SourcesRegistry
-    from hydra.core.plugins import Plugins
-    from hydra.plugins.config_source import ConfigResult
-
-    class Folder(FileConfigSource):
-        @staticmethod
-        def scheme() -> str:
-            return FOLDER
-
-        def load_config(self, config_path: str) -> ConfigResult:
-            result = super().load_config(config_path)
-            file = Path(self.path, self._normalize_file_name(config_path))
-            return replace(result, header=self._get_header_dict(file.read_text(encoding="utf-8-sig")))
-
-    Plugins.instance()  # registers Hydra's sources first
-    SourcesRegistry.instance().register(Folder)
 
 
 def override(option: str, value: Any) -> str:

@@ -55,23 +55,14 @@ class Rows:
         """Return an example of one document as a view, (N,) or (N, C)."""
         return self.inputs.row(index)
 
-    def batch(self, indices: ArrayLike, pad_to: int | None = None, multiple: int = 64) -> Batch:
-        """Return examples as a padded batch.
+    def batch(self, indices: ArrayLike, multiple: int = 64) -> Batch:
+        """Return the examples with the given indices (B,) as a padded batch.
 
-        Args:
-            indices: Indices of the examples, (B,).
-            pad_to: Padded length. Default: the longest example, at least one token, rounded up to ``multiple``.
-                Rounding does not exceed the training length, because a model may have no positions beyond it.
-            multiple: Multiple to round up to.
-
-        Returns:
-            The batch.
-
-        Raises:
-            ValueError: If an example is longer than ``pad_to``.
+        The padded length is that of the longest example, at least one token, rounded up to ``multiple``. Rounding does
+        not exceed the training length, because a model may have no positions beyond it.
         """
         rows = np.asarray(indices, dtype=np.int64)
-        width = self._width(int(self.row_lengths[rows].max()), pad_to, multiple)
+        width = self._width(int(self.row_lengths[rows].max()), multiple)
         lengths = torch.from_numpy(self.lengths[rows])
         targets = torch.from_numpy(self._targets_of(rows, width))
         places = {"row": torch.from_numpy(rows), "start": torch.zeros(len(rows), dtype=torch.int64)}
@@ -81,11 +72,7 @@ class Rows:
         values = self.inputs.padded(rows, width, np.float32, 0.0)
         return Batch(lengths, targets, values=torch.from_numpy(values.reshape(len(rows), width, -1)), extra=places)
 
-    def _width(self, longest: int, pad_to: int | None, multiple: int) -> int:
-        if pad_to is not None:
-            if longest > pad_to:
-                raise ValueError(f"a row of {longest} tokens does not fit into {pad_to}")
-            return pad_to
+    def _width(self, longest: int, multiple: int) -> int:
         rounded = max(1, -(-longest // multiple)) * multiple
         return rounded if longest > self.spec.train_length else min(rounded, self.spec.train_length)
 
@@ -167,7 +154,7 @@ def in_batches(lengths: Integers, batch_size: int, turns: Sequence[int] | None =
 
 
 def evaluation_batches(
-    rows: Rows, batch_size: int, multiple: int = 64, pad_to: int | None = None, turns: Sequence[int] | None = None
+    rows: Rows, batch_size: int, multiple: int = 64, turns: Sequence[int] | None = None
 ) -> Iterator[tuple[Integers, Batch]]:
     """Yield every example exactly once, sorted by length to reduce padding.
 
@@ -175,11 +162,10 @@ def evaluation_batches(
         rows: The examples.
         batch_size: Examples per batch; the last batch may be smaller.
         multiple: As in ``Rows.batch``.
-        pad_to: As in ``Rows.batch``.
         turns: Numbers of the batches to yield; None for all.
 
     Yields:
         Indices of the examples (B,) and the batch.
     """
     for indices in in_batches(rows.row_lengths, batch_size, turns):
-        yield indices, rows.batch(indices, pad_to=pad_to, multiple=multiple)
+        yield indices, rows.batch(indices, multiple)

@@ -80,15 +80,8 @@ class Cache:
         ``DataCache.dataset`` describes the arguments. One process builds the data set, others wait for it. A folder is
         rebuilt, with a message on stderr, if a file is missing or does not have the size in the manifest, or if Arrow
         cannot read it. Other damage that does not change sizes is found only by ``verify``, because checksums are not
-        computed here. Inside ``cache_read_only`` the data set is built in memory.
-
-        Returns:
-            The data set, memory-mapped from the cache; in memory inside ``cache_read_only``.
-
-        Raises:
-            UserError: If the cache cannot be written.
-            ValueError: If ``name`` or ``key`` cannot be part of a file name, or ``make`` yields no rows.
-            OSError: If the data set cannot be read after it was written.
+        computed here. Inside ``cache_read_only`` the data set is built in memory. Raises ``UserError`` if the cache
+        cannot be written.
         """
         folder = self.path(name, key)
         if (found := self._open(folder)) is not None:
@@ -133,19 +126,8 @@ class Cache:
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
         """Return the numbers stored as ``name``-``key``; compute and store them if there are none.
 
-        Inside ``cache_read_only`` they are not stored.
-
-        Args:
-            name: Name of the numbers.
-            key: Digest of everything that determines the numbers.
-            make: Function that computes the numbers, by name.
-
-        Returns:
-            The numbers by name.
-
-        Raises:
-            UserError: If the cache cannot be written.
-            ValueError: If ``name`` or ``key`` cannot be part of a file name.
+        ``DataCache.note`` describes the arguments. Inside ``cache_read_only`` the numbers are not stored. Raises
+        ``UserError`` if the cache cannot be written.
         """
         folder = self.path(name, key)
         path = folder.with_name(f"{folder.name}.json")
@@ -186,13 +168,6 @@ class Cache:
             attributes = manifest["name"], manifest["key"], path.parent, manifest["rows"], size, manifest["description"]
             found.append(Entry(*attributes))
         return found
-
-    def remove(self, name: str, key: str) -> None:
-        """Delete a data set if it exists."""
-        folder = self.path(name, key)
-        if folder.exists():
-            with self._lock(folder, f"removing {folder.name}"), self._root_in_errors():
-                _sweep(folder)
 
     @contextmanager
     def _lock(self, folder: Path, description: str) -> Iterator[None]:

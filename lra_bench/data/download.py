@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -39,13 +38,12 @@ _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 class Remote:
     """One official file and its local name.
 
-    A copy is valid if it has the size, if given, and the first given checksum of ``sha256`` and ``md5``.
+    A copy is valid if it has the size and the checksum, if given.
 
     Attributes:
         url: The https address or, with ``repository``, the path inside that repository.
         file: Name of the file in the folder of raw data.
         sha256: Expected sha256 in hexadecimal.
-        md5: Expected MD5 in hexadecimal.
         size_bytes: Expected size.
         repository: Data set of the Hugging Face Hub; ``$HF_ENDPOINT`` selects a mirror.
         revision: Revision of the repository; required with ``repository``.
@@ -54,7 +52,6 @@ class Remote:
     url: str
     file: str
     sha256: str | None = None
-    md5: str | None = None
     size_bytes: int | None = None
     repository: str | None = None
     revision: str | None = None
@@ -87,14 +84,9 @@ class Remote:
         """
         if self.size_bytes is not None and (size := path.stat().st_size) != self.size_bytes:
             return f"has {size:,} bytes instead of {self.size_bytes:,}"
-        if self.sha256 is not None:
-            kind, found, wanted = "sha256", sha256_of_file(path, memory), self.sha256
-        elif self.md5 is not None:
-            with path.open("rb") as file:
-                kind, found, wanted = "md5", hashlib.file_digest(file, "md5").hexdigest(), self.md5
-        else:
-            return None
-        return None if found == wanted else f"has {kind} {found} instead of {wanted}"
+        if self.sha256 is not None and (found := sha256_of_file(path, memory)) != self.sha256:
+            return f"has sha256 {found} instead of {self.sha256}"
+        return None
 
 
 class NotFetched(UserError):
@@ -177,7 +169,7 @@ def _fetch(remote: Remote, part: Path) -> None:
     """Download a file to ``part``, resuming after its existing content, and return when it is complete."""
     import requests
 
-    if remote.sha256 is None and remote.md5 is None:
+    if remote.sha256 is None:
         part.unlink(missing_ok=True)
     address, reached, failures = remote.address, False, 0
     with requests.Session() as session:

@@ -70,9 +70,9 @@ class InputRows(Rows):
         self.spec, self.inputs, self._targets = spec, rows.inputs.by_document(count), None
         self.probability, self.span, self.seed = probability, span, seed
 
-    def batch(self, indices: ArrayLike, pad_to: int | None = None, multiple: int = 64, step: int = EVALUATION) -> Batch:
+    def batch(self, indices: ArrayLike, multiple: int = 64, step: int = EVALUATION) -> Batch:
         """Return rows as a padded batch, as ``Rows.batch``, with the hidden positions of a step."""
-        plain = super().batch(indices, pad_to, multiple)
+        plain = super().batch(indices, multiple)
         real = torch.arange(plain.width) < plain.lengths[:, None]
         if self.probability is None:
             following = real.roll(-1, 1)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 GRID = "card"
 """Name of the grid whose cells a card contains."""
-RIVALS = "local,mamba2"
-"""Models that are profiled with the model and the Transformer by default."""
 MOST_WORKERS = 2
 PROFILE = ("task=listops", "measure.speed_lengths=[1024,2048,4096,8192]", "measure.energy=false", "measure.flops=false")
 """Overrides of the profile; those of the user replace them."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra_bench.checks.storage import exponents, largest_storage
+from tests.support.storage import exponents, largest_storage
 
 LENGTHS = (256, 512, 1024)
 

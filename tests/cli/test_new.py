@@ -7,6 +7,7 @@ import pytest
 from lra_bench.cli.new import Kind, rendered
 from tests.support.command import Folder
 
+
 @pytest.mark.parametrize("kind", Kind)
 def test_the_name_replaces_that_of_the_guide(kind):
     files = rendered(kind, "red_fox")

@@ -16,7 +16,6 @@ from tests.support.file_host import serving
 
 CONTENT = random.Random(0).randbytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
-MD5 = hashlib.md5(CONTENT).hexdigest()
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def start(remote, folder):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("known", [{}, {"sha256": SHA256}, {"md5": MD5}, {"size_bytes": len(CONTENT)}])
+@pytest.mark.parametrize("known", [{}, {"sha256": SHA256}, {"size_bytes": len(CONTENT)}])
 def test_a_file_is_downloaded_once(host, tmp_path, known):
     remote = Remote(host.url("data.bin"), "here.bin", **known)
     path = download(remote, tmp_path / "raw")
@@ -122,7 +121,7 @@ def test_a_partial_file_as_long_as_the_file_or_longer(host, tmp_path, content):
     assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("known", [{"sha256": SHA256}, {"md5": MD5}, {"size_bytes": len(CONTENT)}])
+@pytest.mark.parametrize("known", [{"sha256": SHA256}, {"size_bytes": len(CONTENT)}])
 def test_a_wrong_file_is_deleted(host, tmp_path, known):
     host.files["data.bin"] = b"x" + CONTENT[: -1 if "size_bytes" not in known else None]
     (kind,) = known

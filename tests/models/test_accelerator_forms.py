@@ -7,11 +7,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lra_bench.models.kernels.rows as row_slices
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels import biased, selective_scan
 from lra_bench.models.kernels.devices import gpu_forms, uses_gpu_form
 from lra_bench.models.kernels.terms import difference_term, gaussian_term
 from tests.support.mixer_cases import context, directions, make, make_position, rows
+from tests.support.storage import exponents, held_for_backward
 
 SYSTEMS = (
     "b2s6", "camtl", "forgetting", "gaussian_transformer", "local_gaussian", "mamba", "pattern_guided", "sac",

@@ -20,7 +20,6 @@ from lra_bench.checks.properties import (
     with_other_later_tokens,
     with_other_padding,
 )
-from lra_bench.checks.storage import exponents, largest_and_held
 from lra_bench.contracts import UserError
 from lra_bench.models.convolution.convolved import Convolved
 from lra_bench.models.convolution.hyena import Hyena
@@ -49,6 +48,7 @@ from tests.support.mixer_cases import (
     total,
     with_prefix,
 )
+from tests.support.storage import exponents, largest_and_held
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)

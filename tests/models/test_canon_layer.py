@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.canon_layer import CanonLayer
 from lra_bench.models.mixer import Context, Padding
 from tests.support.mixer_cases import CASES, NODES, SPECS, context, rows
 from tests.support.model_cases import batch_for, model, randomise, task
+from tests.support.storage import exponents
 
 WIDTH = 16
 LENGTHS = (24, 17, 1)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
 from tests.support.mixer_cases import CASES, SPECS, context, rows, run_stack, stack
 from tests.support.model_cases import batch_for, model, task
+from tests.support.storage import exponents
 
 # SAC passes edge probabilities that no layer reads: they are for the loss of the whole model.
 CARRIERS = [(name, causal) for name, causal in CASES if SPECS[name].carries and name != "sac"]

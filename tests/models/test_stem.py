@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.stem import Patches, Stem
 from tests.support.model_cases import batch_for, model, randomise, task
+from tests.support.storage import exponents
 
 IMAGE = task(channels=2, length=48, grid=(6, 8))
 BOTH = {"stem": 3, "patch": 4}

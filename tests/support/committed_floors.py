@@ -5,6 +5,7 @@ The file contains what the cells of ``PROTOCOLS`` ask for, for tasks of which th
 after a change of floors, with ``FLOORS_VERSION`` in ``tasks/floor_rows.py`` raised.
 """
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -79,7 +80,7 @@ def computed(protocol, name, cache):
     def record(entry, key):
         if (entry, key) not in asked:
             asked.append((entry, key))
-            cache.remove(entry, key)
+            shutil.rmtree(cache.path(entry, key), ignore_errors=True)
             cache.path(entry, key).with_name(f"{entry}-{key}.json").unlink(missing_ok=True)
         return {}
 

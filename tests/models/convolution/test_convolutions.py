@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.fft_convolution import fast_size, fft_convolution
 from tests.support.mixer_cases import make, rows, run
+from tests.support.storage import exponents
 
 
 def draw(*shape, seed=0, dtype=torch.float64):

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.convolution.light_conv import LightConvolution
 from lra_bench.models.kernels.head_convolution import BLOCK, head_convolution
 from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.storage import exponents
 
 BOTH = ("light_conv", "dynamic_conv")
 both = pytest.mark.parametrize("name", BOTH)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.contracts import UserError
 from lra_bench.models.heads.capsules import SMALLEST_VARIANCE, DynamicRouting, ExpectationMaximisation
 from tests.support.mixer_cases import HEADS, NODES, WIDTH, context, make, rows, run
 from tests.support.model_cases import batch_for, model, task
+from tests.support.storage import exponents, held_for_backward
 
 KINDS = {"capsule_dynamic": DynamicRouting, "capsule_em": ExpectationMaximisation}
 every_kind = pytest.mark.parametrize("name", KINDS)

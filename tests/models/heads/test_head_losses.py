@@ -5,13 +5,13 @@ from typing import ClassVar
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.contracts import UserError
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
 from lra_bench.models.heads.choice import LOSSES
 from lra_bench.models.mixer import HeadMixer
 from tests.support.mixer_cases import CASES, HEADS, NODES, SPECS, WIDTH, context, make, rows, run
 from tests.support.model_cases import batch_for, model, task
+from tests.support.storage import exponents, held_for_backward
 
 POSITION, SUBSPACE = ({"name": "disagreement", "of": of} for of in ("position", "subspace"))
 HEADED = [(name, causal) for name, causal in CASES if isinstance(make(name, causal=causal), HeadMixer)]

@@ -6,11 +6,11 @@ from functools import partial
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels.gated_scan import gated_scan, positive
 from lra_bench.models.kernels.scan import scan
 from lra_bench.models.kernels.selective_scan import by_operators, selective_scan
 from lra_bench.models.kernels.threads import LANES, WIDTH, blocks, blocks_per_group, run_parallel
+from tests.support.storage import exponents, held_for_backward
 
 
 @pytest.fixture

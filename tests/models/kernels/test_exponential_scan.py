@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels.exponential_loops import exponentials, logarithms
 from lra_bench.models.kernels.exponential_scan import by_operators, exponential_scan
+from tests.support.storage import exponents, held_for_backward
 
 
 def inputs(n, heads=2, size=3, batch=2, seed=0):

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels import held
 from lra_bench.models.kernels.block import block_attention
 from lra_bench.models.kernels.dropout import Dropout, dropout
@@ -12,6 +11,7 @@ from lra_bench.models.kernels.few import few_attention
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.kernels.softmax import QUERY_ROWS, softmax_attention
 from lra_bench.models.mixer import Padding
+from tests.support.storage import exponents, held_for_backward
 
 
 def draw(*shape, seed=0, grad=False):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.models.kernels.decay import decay_attention
 from lra_bench.models.kernels.log_linear import level_choice, level_count, log_linear_attention
 from tests.oracles.recurrent import fenwick_level
+from tests.support.storage import exponents
 
 
 def inputs(n, levels, seed=0):

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.models.kernels import block as block_kernel
 from lra_bench.models.kernels.block import AdditionalKeys, block_attention
 from lra_bench.models.kernels.patterns import across_residues, by_residue, from_residue, within_blocks, within_window
 from lra_bench.models.mixer import Padding
 from tests.models.kernels.test_kernels import close, dense, draw, fully_visible
+from tests.support.storage import exponents
 
 both_directions = pytest.mark.parametrize("causal", [False, True])
 with_and_without_padding = pytest.mark.parametrize("padded", [False, True])

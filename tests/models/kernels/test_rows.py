@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels import rows as row_kernel
 from lra_bench.models.kernels.rows import row_attention
 from lra_bench.models.kernels.softmax import QUERY_ROWS
 from lra_bench.models.mixer import Padding
+from tests.support.storage import exponents, held_for_backward
 
 
 def draw(*shape, seed=0, dtype=torch.float64):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels.devices import gpu_forms
 from lra_bench.models.kernels.matrix_scan import matrix_scan
 from lra_bench.models.kernels.scan import scan
 from lra_bench.models.kernels.scan_levels import in_levels
+from tests.support.storage import exponents, held_for_backward
 
 DTYPES = (torch.float64, torch.complex128)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lra_bench.checks.storage import held_for_backward
 from lra_bench.models.kernels.short_convolution import by_shifts, short_convolution
+from tests.support.storage import held_for_backward
 
 
 def draw(*shape, dtype=torch.float64):

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import largest_storage
 from lra_bench.contracts import UserError
 from tests.support.mixer_cases import context, make, rows, run, run_stack, stack
+from tests.support.storage import largest_storage
 
 directions = pytest.mark.parametrize("causal", [False, True])
 

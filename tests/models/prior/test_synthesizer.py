@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import largest_storage
 from lra_bench.contracts import UserError
 from tests.support.mixer_cases import NODES, context, dense_output, make, rows, run
+from tests.support.storage import largest_storage
 
 FORMS = [name for name in NODES if name.startswith("synthesizer_")]
 every_form = pytest.mark.parametrize("form", FORMS)

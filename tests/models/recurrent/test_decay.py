@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from lra_bench.checks.storage import exponents, held_for_backward
 from lra_bench.models.kernels import decay
 from lra_bench.models.kernels.decay import decay_attention
 from lra_bench.models.kernels.decay_steps import ROWS, WIDTH, decay_steps
 from lra_bench.models.kernels.linear import causal_linear_sums
+from tests.support.storage import exponents, held_for_backward
 
 KINDS = ("scalar", "vector", "delta")
 

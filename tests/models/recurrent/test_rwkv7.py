@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.corrected_decay import corrected_decay_attention
 from lra_bench.models.kernels.decay import decay_attention
@@ -15,6 +14,7 @@ from lra_bench.models.recurrent.rwkv7 import RWKV7
 from lra_bench.training.optimizer import parameter_groups
 from tests.oracles.rwkv7 import mixed
 from tests.support.mixer_cases import context, dense_output, make, rows, run, stack
+from tests.support.storage import exponents
 
 
 def draw(n, seed=0, log_decay_scale=-0.6065, dtype=torch.float64, sizes=(2, 3, 4, 5)):

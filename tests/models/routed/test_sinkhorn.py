@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.sinkhorn import sinkhorn
 from lra_bench.models.mixer import Padding
 from lra_bench.models.routed import sorted_blocks as module
 from tests.support.mixer_cases import dense_output, make, rows, run
 from tests.support.model_cases import batch_for, model, task
+from tests.support.storage import exponents
 
 FORMS = ["sinkhorn", "sinkhorn_bilinear"]
 

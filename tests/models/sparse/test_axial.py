@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.storage import exponents
 
 LAYERS = pytest.mark.parametrize("layer", [0, 1])
 

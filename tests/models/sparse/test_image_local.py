@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.tiles import Tiles
 from tests.support.mixer_cases import context, dense_output, make, rows, run
 from tests.support.model_cases import batch_for, model, task
+from tests.support.storage import exponents
 
 
 def dependencies(mixer, n, at):

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
 from lra_bench.models.prefix import with_prefix
 from lra_bench.models.sparse.longformer import Longformer
 from tests.support.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
 from tests.support.model_cases import batch_for, model, task
+from tests.support.storage import exponents
 
 either_way = pytest.mark.parametrize("causal", [False, True])
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
 from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.storage import exponents
 
 SYSTEMS = ["sparse_fixed", "sparse_strided"]
 every_system = pytest.mark.parametrize("name", SYSTEMS)

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from lra_bench.checks.storage import exponents, largest_storage
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.power_series import reciprocal_of_one_plus, shifted
 from lra_bench.models.state_space.hippo import legs
 from lra_bench.models.state_space.s4 import S4
 from tests.support.mixer_cases import WIDTH, context, make, rows, run
+from tests.support.storage import exponents, largest_storage
 
 
 def new_mixer(step, states):

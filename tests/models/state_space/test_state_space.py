@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from lra_bench.build import build
-from lra_bench.checks.storage import exponents
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.selective_scan import selective_scan
 from lra_bench.models.kernels.vandermonde import sum_of_exponentials, weighed_by_exponentials
@@ -16,6 +15,7 @@ from lra_bench.models.state_space.hippo import INITIAL_POLES, legs, named_poles
 from lra_bench.models.state_space.s5 import S5
 from lra_bench.training.optimizer import parameter_groups
 from tests.support.mixer_cases import NODES, WIDTH, context, make, rows, run
+from tests.support.storage import exponents
 
 WITH_POLES = ("s4d", "s5")
 WITH_STEPS = (*WITH_POLES, "s4")
