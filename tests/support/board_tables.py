@@ -75,11 +75,13 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
 
 
 def mqar() -> list[Table]:
-    """Return the accuracy, rate and parameters of each network on MQAR."""
-    rows = [["variant", "accuracy in %", "learning rate", "parameters"]]
-    for record in sorted(finished("zoology"), key=lambda record: -(record.score() or 0)):
-        numbers = percent(record.score()), f"{record.config['train']['lr']:g}", f"{record.parameters['body']:,}"
-        rows.append([record.variant_name, *numbers])
+    """Return the accuracy, rate and parameters of each network on MQAR, for each width."""
+    rows = [["variant", "width", "accuracy in %", "learning rate", "parameters"]]
+    order = sorted(finished("zoology"), key=lambda record: (record.config["backbone"]["width"], -(record.score() or 0)))
+    for record in order:
+        width, rate = record.config["backbone"]["width"], f"{record.config['train']['lr']:g}"
+        name = record.variant_name.replace(f" · width={width}", "")
+        rows.append([name, f"{width}", percent(record.score()), rate, f"{record.parameters['body']:,}"])
     return [rows]
 
 
