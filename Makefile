@@ -85,8 +85,8 @@ evaluate: $(INSTALLED) ## Test the best weights of a record again: RECORD=result
 leaderboard: $(INSTALLED) ## Print the best rows of each task, or one TASK or PROTOCOL; ARGS=--write writes all tables
 	"$(BIN)/lra-bench" leaderboard $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-compare: $(INSTALLED) ## Compare two variants: A=performer B="performer features=64 rope" TASK=listops
-	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, such as make compare A=performer B="performer features=64"' >&2; exit 2; }
+compare: $(INSTALLED) ## Compare two variants: A=transformer B="transformer causal=true" TASK=listops
+	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, such as make compare A=transformer B="transformer causal=true"' >&2; exit 2; }
 	"$(BIN)/lra-bench" compare "$(A)" "$(B)" $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
 plots: $(INSTALLED) ## Draw the figures of all records, or of one TASK (or group) or PROTOCOL

@@ -211,12 +211,14 @@ def _checked(task: TaskData) -> TaskData:
 
 def _written(table: datasets.DatasetDict, folder: Path) -> str:
     """Write a data set below ``folder``, unless it is there, and return the path of its folder."""
+    from lra_bench.data.cache import without_bars
     from lra_bench.data.digest import settings_digest
 
     target = folder.absolute() / settings_digest({name: each._fingerprint for name, each in table.items()}) / "table"
     if not target.is_dir():
         temporary = target.with_name(f"building-{uuid.uuid4().hex[:8]}")
         temporary.parent.mkdir(parents=True, exist_ok=True)
-        table.save_to_disk(str(temporary))
+        with without_bars():
+            table.save_to_disk(str(temporary))
         temporary.replace(target)
     return str(target)

@@ -160,7 +160,8 @@ def _print_outcome(each: Any, record: Any) -> None:
     if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record), end="")
-    print(f"Record: {from_here(record.path)}\n")
+    packed = not record.path.is_file()
+    print(f"Record: {f'{record.key} in {from_here(record.path.parents[4])}' if packed else from_here(record.path)}\n")
 
 
 def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> None:
@@ -184,9 +185,9 @@ def _task_and_protocol(record: Record) -> tuple[str, str]:
 
 
 def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | None) -> None:
-    """Print suggested next commands, for the last cell with status ``ok``; nothing if there is none.
+    """Print suggested next commands for the cells with status ``ok``; nothing if there is none.
 
-    They show its record, compare it with all records, and measure more seeds if there are too few for a test.
+    They show the last record, compare it with all records, and measure more seeds if there are too few for a test.
     """
     from lra_bench.statistics.paired import MIN_SEEDS
     from lra_bench.tables.naming import UNRANKED
@@ -200,7 +201,8 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | N
     option = f" --protocol {last.key.protocol}" if last.key.protocol_name in UNRANKED else ""
     lines.append(("compare with all other records", f"leaderboard --tasks {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
-        lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(last.command, MIN_SEEDS)))
+        commands = [cell.command for cell, _ in done]
+        lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(commands, MIN_SEEDS)))
     width = max(len(meaning) for meaning, _ in lines)
     print("Next steps:")
     for meaning, command in lines:
@@ -209,7 +211,11 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | N
         print(f"Results of protocol={protocol.name} are preliminary; use protocol={protocol.next} next.")
 
 
-def _with_seeds(command: str, count: int) -> str:
-    """Return the command of a cell for the seeds 0 to ``count`` - 1, without the name of the program."""
-    words = [word for word in shlex.split(command)[1:] if not word.startswith("seed=")]
-    return shlex.join([*words, f"seed={','.join(map(str, range(count)))}"])
+def _with_seeds(commands: Sequence[str], count: int) -> str:
+    """Return a command for the values of all cells and the seeds 0 to ``count`` - 1, without the program's name."""
+    values: dict[str, dict[str, None]] = {}
+    for word in (word for command in commands for word in shlex.split(command)[1:]):
+        option, _, value = word.partition("=")
+        values.setdefault(option, {})[value] = None
+    values["seed"] = {str(seed): None for seed in range(count)}
+    return shlex.join(option + "=" * any(each) + ",".join(each) for option, each in values.items())

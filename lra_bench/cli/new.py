@@ -12,6 +12,7 @@ import typer
 
 from lra_bench.contracts import UserError
 from lra_bench.errors import CHECKOUT
+from lra_bench.runtime.files import why
 
 
 class Kind(StrEnum):
@@ -44,8 +45,11 @@ def new(
         if (folder / path).exists():
             raise UserError(f"{folder / path}: exists already; choose another name or --folder")
     for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+        try:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--folder {folder}: {why(error)}; choose another folder") from error
         print(folder / path)
     options = {
         Kind.model: f"model={name} task=listops",

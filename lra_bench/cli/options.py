@@ -102,13 +102,16 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print rows as a table with their keys as headings; None is printed as a dash."""
+    """Print rows as a table with their keys as headings, without empty columns; None is printed as a dash."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*rows[0] if rows else ["no entries"], box=None, pad_edge=False)
+    names = [name for name in (rows[0] if rows else ["no entries"]) if not rows or any(row[name] != "" for row in rows)]
+    table = Table(box=None, pad_edge=False)
+    for name in names:
+        table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*("–" if value is None else printable(str(value)) for value in row.values()))
+        table.add_row(*("–" if row[name] is None else printable(str(row[name])) for name in names))
     Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
 
 

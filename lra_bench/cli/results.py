@@ -39,17 +39,11 @@ def merge(
 
 @app.command("list")
 def list_records(results: Results = None, as_json: Json = False) -> None:
-    """List the records with their status, their score and the version of their hash."""
+    """List the records with their status and score."""
     from lra_bench.records.store import existing_root, load_all
 
     rows = [
-        {
-            "record": str(r.path),
-            "status": r.status,
-            "score": r.score(),
-            "finished": r.finished_at,
-            "hash_version": r.hash_version,
-        }
+        {"record": str(r.key), "status": r.status, "score": r.score(), "finished": r.finished_at}
         for r in load_all(existing_root(results))
     ]
     if as_json:

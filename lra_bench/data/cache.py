@@ -304,7 +304,7 @@ def _in_memory(built: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Da
 
 def _save(dataset: datasets.Dataset, destination: Path) -> None:
     """Write a data set to a new folder."""
-    with _without_bars():
+    with without_bars():
         dataset.save_to_disk(str(destination))
 
 
@@ -341,7 +341,7 @@ def _sweep(folder: Path) -> None:
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Disable the progress bars of ``datasets``, because the harness already shows one."""
     import datasets
 

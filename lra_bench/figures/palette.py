@@ -24,11 +24,13 @@ REFERENCE = "transformer"
 # from it and from each other with deuteranopia and protanopia.
 ORANGE, BLUE, GREEN, PINK, AMBER, SKY = COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 INDIGO, WINE, FOREST, OLIVE, MAROON, BROWN = "#332288", "#882255", "#117733", "#999933", "#661100", "#8C510A"
-SLATE, PURPLE = "#203030", "#7A3DB8"
+SLATE, PURPLE, RED = "#203030", "#7A3DB8", "#D00050"
 
 # Shape and filling of markers that are distinguishable at the size used in curves. The reference is a filled circle.
 SHAPES = ("s", "^", "D", "v", "P", "<", "X", ">", "p", "d", "*")
 MARKERS = (*((shape, True) for shape in SHAPES), *((shape, False) for shape in SHAPES), ("o", False))
+OWN_MARKERS = (((4, 1, 0), True), ((4, 1, 0), False), ((8, 1, 0), True), ((8, 1, 0), False))
+"""Stars with four and eight points, for models that are not listed in ``FAMILIES``."""
 LINES: tuple[Any, ...] = (
     "-",
     (0, (4, 1.5)),
@@ -113,7 +115,7 @@ class Look:
     """Colour, marker, filling of the marker, and line style of one variant."""
 
     colour: str
-    marker: str
+    marker: Any
     filled: bool
     line: Any
 
@@ -149,18 +151,21 @@ def looks(variants: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], Loo
 def look(model: str, family: str, variant: int = 0) -> Look:
     """Return the look of the variant with a given number of a model.
 
-    The look of a model that is not listed in ``FAMILIES`` is derived from a hash of its name. If a model has more
-    variants than there are line styles, the further variants differ in the filling of the marker.
+    A model that is not listed in ``FAMILIES``, such as one of the user's, has a colour and markers that no listed model
+    has, and marker and line style by a hash of its name. If a model has more variants than there are line styles, the
+    further variants differ in the filling of the marker.
     """
     further = variant >= len(LINES)
     if model == REFERENCE:
         return Look(BLACK, "o", not further, _line(0, variant))
     if family == "control":
         return Look(GREY, "x", True, _line(3, variant))
-    digest = zlib.crc32(model.encode())
-    family, place = PLACES.get(model, (family, digest % len(MARKERS)))
-    # An unknown family uses the hue of a family selected by a hash of its name.
-    known = FAMILIES.get(family) or list(FAMILIES.values())[zlib.crc32(family.encode()) % len(FAMILIES)]
+    if model not in PLACES:
+        line, place = divmod(zlib.crc32(model.encode()), len(OWN_MARKERS))
+        marker, filled = OWN_MARKERS[place]
+        return Look(RED, marker, filled != further, _line(line, variant))
+    family, place = PLACES[model]
+    known = FAMILIES[family]
     first, line = known.first, known.line
     if model in known.more.split():
         first, line = known.first_of_more - len(known.members.split()), len(LINES) - 1

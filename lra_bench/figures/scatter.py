@@ -210,10 +210,11 @@ def place(
     """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
     Labels avoid points, positions close to other points, earlier labels and ``lines``, each an array of points (L, 2).
-    If there is no free position, the one with the least overlap is used; a label that would be covered by more than
-    ``MOST_COVERED`` is left out. ``x`` and ``y`` are the coordinates of the points (P,), ``names`` the labels of the
-    points at the indices ``named``, by default all; ``colours`` are those of the lines that connect distant labels to
-    their points. Limits and scales of the axes must be set before.
+    Lines from distant labels to their points avoid other points. If there is no free position, the one with the least
+    overlap is used; a label that would be covered by more than ``MOST_COVERED`` is left out. ``x`` and ``y`` are the
+    coordinates of the points (P,), ``names`` the labels of the points at the indices ``named``, by default all;
+    ``colours`` are those of the lines that connect distant labels to their points. Limits and scales of the axes must
+    be set before.
     """
     ax.get_xlim(), ax.get_ylim()  # matplotlib computes pending autoscale limits only when they are read
     dpi: float = ax.figure.dpi
@@ -238,7 +239,12 @@ def place(
         outside = np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:]).clip(0)
         away = np.hypot(outside[..., 0], outside[..., 1])
         others = np.delete(away, index, axis=1).min(1, initial=np.inf)
-        misread = (others < MARGIN * away[:, index]) & (rings < LEADER_INCHES)
+        near = points[index]
+        leaders = np.clip(near, boxes[:, :2], boxes[:, 2:]) - near
+        along = ((points - near) @ leaders.T / np.maximum((leaders**2).sum(1), 1e-9)).clip(0, 1)
+        beside = points[:, None] - near - along[..., None] * leaders
+        crossed = (np.hypot(beside[..., 0], beside[..., 1]) < POINT_INCHES).sum(0) > 1  # each begins at its own point
+        misread = np.where(rings < LEADER_INCHES, others < MARGIN * away[:, index], crossed)
         cost = overlaps.sum(1) + 1e3 * ~inside + MISREAD * width * height * misread
         best = int(np.argmin(cost.round(6)))  # the first minimum is the nearest position
         if overlaps[best, unlabelled:].sum() > MOST_COVERED * width * height:
@@ -255,7 +261,7 @@ def place(
         if rings[best] >= LEADER_INCHES:
             end = np.clip(points[index], boxes[best][:2], boxes[best][2:])
             ends = ax.transAxes.inverted().transform(np.array([points[index], end]) * dpi)
-            ax.plot(*ends.T, transform=ax.transAxes, color=colours[index], linewidth=0.4, zorder=2.5)
+            ax.plot(*ends.T, transform=ax.transAxes, color=colours[index], linewidth=0.4, zorder=3.5)
 
 
 def _along(corners: Any) -> Any:

@@ -12,7 +12,7 @@ from lra_bench.build import suggest
 from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
 from lra_bench.config.loading import refuse_if_long
-from lra_bench.config.task_groups import expand_tasks
+from lra_bench.config.task_groups import ALL, expand_tasks
 from lra_bench.config.validation import PATHS
 from lra_bench.config.yaml_files import read
 from lra_bench.contracts import UserError
@@ -89,7 +89,7 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
     parser = OverridesParser.create()
     for text in overrides:
         key, _, value = text.partition("=")
-        if value == "ALL" and key in GROUPS:
+        if value == ALL and key in GROUPS and key != "task":  # ``expand_tasks`` knows which tasks need no file
             choices.append([f"{key}={name}" for name in option_files(key, config_dir)])
             continue
         if not value and key in GROUPS:

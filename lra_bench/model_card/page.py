@@ -69,6 +69,7 @@ class Picture(NamedTuple):
 
 def card(
     cells: Sequence[Record],
+    absent: Mapping[str, str],
     records: Sequence[Record],
     rivals: Sequence[str],
     findings: Sequence[Finding],
@@ -80,6 +81,7 @@ def card(
 
     Args:
         cells: The records of the model's cells.
+        absent: Reasons why cells could not run, by task.
         records: All records, of the user and of the boards.
         rivals: Models that figures show next to the model and the Transformer.
         findings: The results of the check of the model.
@@ -109,7 +111,7 @@ def card(
         groups=GROUPS,
         claims=claims(cells, chosen),
         least=MIN_SEEDS,
-        results=results(cells, others),
+        results=results(cells, others, absent),
         systems=wide(cells, others),
         pictures=[*pictures(FIGURES, cells, shown, others), *speed(profile, shown)],
         profile=[(title, rows) for title, rows in (tables(profile) if profile else ()) if rows and _of_card(title)],
@@ -141,8 +143,8 @@ def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:
     return sentences
 
 
-def results(cells: Sequence[Record], others: Sequence[Record]) -> Section:
-    """Return the table of results: one row per task, with the score of the Transformer."""
+def results(cells: Sequence[Record], others: Sequence[Record], absent: Mapping[str, str]) -> Section:
+    """Return the table of results: one row per task, with the score of the Transformer; then tasks without a record."""
     board = LAYOUTS["long"].make([*cells, *others])
     known = {column.named("4x"): column for column in registry.long()}
     keys = {(record.key.task, record.key.model, record.key.hash) for record in cells}
@@ -165,7 +167,8 @@ def results(cells: Sequence[Record], others: Sequence[Record]) -> Section:
         table.append({"task": row["task"], **texts, "transformer": reference, "remark": status})
     order = list(dict.fromkeys(record.key.task for record in cells))
     table.sort(key=lambda row: order.index(row["task"]))
-    found = pd.DataFrame(table)
+    table += [{"task": task, "remark": reason} for task, reason in absent.items()]
+    found = pd.DataFrame(table).fillna("")
     return Section("Results", found.loc[:, (found != "").any()].map(printable), frozenset(), frozenset(), "")
 
 

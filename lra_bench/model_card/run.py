@@ -96,7 +96,9 @@ def make_card(
     with bar(1, "Drawing the card", unit="cards") as advance:
         records = load_records(results, request.reference or "none")[1]
         commands = _commands(request, cells)
-        text = card(cells, records, request.rivals, findings, profile, commands, _entries(planned.model, request))
+        absent = {each.cell.key.task: each.reason for each in not_run(planned.own)}
+        entries = _entries(planned.model, request)
+        text = card(cells, absent, records, request.rivals, findings, profile, commands, entries)
         advance(1)
     path = results / FOLDER / f"{_file_name(cells[0])}.html"
     try:

@@ -198,4 +198,6 @@ def _hub(command: str) -> Iterator[Any]:
         if status in (409, 412):
             raise UserError(f"{command}: the data set has changed in the meantime; repeat the command") from error
         reason = without_credentials(str(error).strip().partition("\n")[0]) or type(error).__name__
+        if isinstance(error, HfHubHTTPError.__mro__[1]) and status is None:
+            reason = f"{without_credentials(api.endpoint)} cannot be reached ({reason})"
         raise UserError(f"{command}: {reason}") from error

@@ -28,7 +28,7 @@ def name_machines(records: Iterable[Record]) -> None:
         by_name.setdefault(record.key.hardware, []).append(record)
     for members in by_name.values():
         groups = ceiling_groups([value for record in members if (value := ceiling(record)) is not None])
-        names = {value: f"-{max(group) / 1e9:.4g}gflops" for group in groups for value in group}
+        names = {value: f"-{max(group) / 1e9:.0f}gflops" for group in groups for value in group}
         known = {id(record): names[value] for record in members if (value := ceiling(record)) is not None}
         if len(groups) < 2:
             continue
@@ -52,7 +52,7 @@ def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[
         known = ceiling(record)
         if flops_per_second and known and 1 / CUT <= flops_per_second / known <= CUT:
             return hardware + record.machine_suffix
-    return f"{hardware}-{(flops_per_second or 0) / 1e9:.4g}gflops"
+    return f"{hardware}-{(flops_per_second or 0) / 1e9:.0f}gflops"
 
 
 def ceiling(record: Record) -> float | None:

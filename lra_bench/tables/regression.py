@@ -154,7 +154,7 @@ def _systems(
             continue
         name = row["variant"].removesuffix(f" · {EDITED}")
         own = MatchedCell(profile.task, profile.protocol, hardware, name, "", None)
-        cell = of_hash.get((profile.task, row["hash"]), own)._replace(seed=None)
+        cell = of_hash.get((profile.task, row["hash"]), own)._replace(hardware=hardware, seed=None)
         batch = row["batch_policy"], row["batch_size"] if row["batch_policy"] == "fixed" else None
         found.setdefault(cell, {}).setdefault((row["mode"], row["length"], *batch), row)
     return found

@@ -69,7 +69,7 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
         title += f" · {remark}" if (remark := floor_remark(rows)) else ""
         # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
-        rows = named_rows(rows) if short else rows
+        rows = named_rows(with_places(rows)) if short else rows
         found = _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
         yield replace(found, optional=short)
 
@@ -103,7 +103,7 @@ def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
                 **floors,
                 **metrics,
             }
-            rows = named_rows([row for row in rows if row["kind"] == "measured"])
+            rows = named_rows(with_places([row for row in rows if row["kind"] == "measured"]))
             rows += [strongest] if section == "ranked" else []
             columns = [column for column in columns if column.name != "reference"]
         found = _section(title, columns, rows, [context] * len(rows), parts, ("variant",), "", short)
@@ -114,6 +114,20 @@ def named_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows with ``OWN`` in front of the names of the user's rows if others are of reference boards."""
     mixed = any(row["reference"] for row in rows)
     return [{**row, "variant": f"{OWN if mixed and not row['reference'] else ''}{row['variant']}"} for row in rows]
+
+
+def with_places(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the rows of a table; rows with the same name and modified options have the board or hardware added."""
+    boards: dict[tuple[str, str | None], list[str | None]] = {}
+    for row in rows:
+        boards.setdefault((row["variant"], row["modified"]), []).append(row["reference"])
+
+    def name(row: Row) -> str:
+        same = boards[row["variant"], row["modified"]]
+        place = row["reference"] if len(set(same)) == len(same) else row["hardware"]
+        return f"{row['variant']} @ {place}" if place and len(same) > 1 else row["variant"]
+
+    return [{**row, "variant": name(row)} for row in rows]
 
 
 def long_context(rows: Sequence[Row], units: bool = True) -> tuple[Context, Parts]:

@@ -35,7 +35,14 @@ def parity() -> Any:
 
 ROWS = {"text": ["a", "b"] * 30, "label": [0, 1] * 30}
 
+typed = {"__name__": "__main__", "torch": __import__("torch")}  # as in python -c: without a file of the source
+exec("def typed_function(width): return torch.nn.GRU(width, width, batch_first=True)", typed)
+
 CASES: dict[str, tuple[Call, str]] = {
+    "code without a file": (
+        lambda: check(typed["typed_function"]),
+        "cannot be read, as in python -c and the interactive",
+    ),
     "unknown model": (bench("perfomer", "recall"), "model=perfomer: there is no such model; did you mean performer"),
     "unknown task": (bench("local", "listop"), "task=listop: there is no such task; did you mean listops"),
     "unknown protocol": (bench(protocol="quik"), "protocol=quik: there is no such protocol; did you mean quick"),

@@ -11,7 +11,6 @@ import pytest
 
 from lra_bench.cli.bench import _print_defaults, _print_next_steps
 from lra_bench.cli.options import follow_up
-from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.schema import CellConfig, TrackerOptions
 from lra_bench.grid.notes import destinations
 from lra_bench.grid.plan import plan
@@ -142,6 +141,13 @@ def test_the_next_steps_keep_the_results_folder_and_the_folder_of_extensions(tmp
     assert follow_up("grid status g", Path("other")) == "lra-bench grid status g --results other"
 
 
+def test_the_next_steps_of_a_grid_keep_all_values(tmp_path, capsys):
+    cells = plan([*SMOKE[1:], "model=local,performer", "seed=4,7"], tmp_path)
+    _print_next_steps([(each.cell, make_record(protocol="smoke")) for each in cells], None)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "seeds, to test" in line]
+    assert " model=local,performer " in line and line.endswith(" seed=0,1,2")
+
+
 @pytest.mark.parametrize(
     ("overrides", "printed"),
     [
@@ -176,7 +182,7 @@ def test_leaderboard_show_list_and_plot_read_the_record(bench, forks):
     failed = forks.command(folder, "plot", "score_vs_length", "--protocol", "smoke", check=False)
     assert (failed.returncode, failed.stdout) == (2, "") and "lra-bench bench" in failed.stderr
     (listed,) = json.loads(folder.run("results", "list", "--json").stdout)
-    assert listed["hash_version"] == HASH_VERSION
+    assert f"{listed['record']}.json" == path.relative_to(folder.results / "runs").as_posix()
 
 
 def test_the_kept_checkpoint_scores_the_same_again(bench, forks):

@@ -39,6 +39,11 @@ def test_a_grid_expands_to_the_cells_of_its_parts(own):
     }
 
 
+def test_all_tasks_are_those_that_need_no_table(own):
+    tasks = {text for cell in expand(["task=ALL", "model=local"], own) for text in cell if text.startswith("task=")}
+    assert {"task=listops", "task=copy"} <= tasks and tasks.isdisjoint({"task=csv", "task=hub"})
+
+
 def test_other_overrides_replace_those_of_the_grid(own):
     cells = expand(["seed=4", "grid=own", "model=linear,fnet", "tracker=none"], own)
     assert len(cells) == 6

@@ -43,7 +43,7 @@ def cells_of(records: list[Record], seeds: int) -> list[Record]:
 
 def build(cells: list[Record], records: list[Record], entries: str = "@misc{none}") -> str:
     findings = [Finding("causal: future tokens", "", True)]
-    return card(cells, records, (), findings, None, {"This card": "lra-bench card"}, entries)
+    return card(cells, {"mqar": "<no data>"}, records, (), findings, None, {"This card": "lra-bench card"}, entries)
 
 
 def section(text: str, name: str) -> str:
@@ -79,6 +79,7 @@ def test_a_row_of_the_results_is_that_of_the_leaderboard(board: list[Record]) ->
         score = record.score()
         assert record.key.task in page and score is not None
         assert (f"{score:.3f}" if record.key.task == "enwik8" else f"{100 * score:.1f} %") in page
+    assert "mqar" in page and "&lt;no data&gt;" in page
 
 
 def test_names_and_texts_of_records_are_inert() -> None:

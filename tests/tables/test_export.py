@@ -20,8 +20,10 @@ from lra_bench.figures.layout import Sheet, save
 from lra_bench.page.page import write_page
 from lra_bench.tables import export
 from lra_bench.tables.describe import describe
+from lra_bench.tables.formatting import rows_of
 from lra_bench.tables.layouts import LAYOUTS, find_layout
 from lra_bench.tables.profile import write_csv
+from lra_bench.tables.sections import with_places
 from tests.support.record_factory import make_record
 
 ROOT = Path(__file__).parents[2]
@@ -172,3 +174,13 @@ def test_a_record_with_unusual_values_is_rendered_in_every_format() -> None:
         for format in (each for each in export.FORMATS if each != "latex" or name == "wide"):
             assert export.render(frame, format, layout=name)
     assert " over 1,000" in describe(strange)
+
+
+def test_rows_with_the_same_name_are_told_apart_by_their_board_or_hardware() -> None:
+    own = make_record("local", seed=0)
+    boards = [make_record("local", reference="one"), make_record("local", reference="two", hardware="cpu-xeon-2t")]
+    names = [row["variant"] for row in with_places(rows_of(LAYOUTS["long"].make([own, *boards])))]
+    assert sorted(names) == ["local", "local @ one", "local @ two"]
+    machines = [make_record("local"), make_record("local", hardware="cpu-xeon-2t"), make_record("performer")]
+    names = [row["variant"] for row in with_places(rows_of(LAYOUTS["long"].make(machines)))]
+    assert sorted(names) == ["local @ cpu-epyc-2t", "local @ cpu-xeon-2t", "performer"]

@@ -165,6 +165,15 @@ def test_costs_belong_to_the_cells_of_the_profiled_hash(tmp_path: Path) -> None:
     assert plain.values["speed"] is None and features.values["speed"] is not None
 
 
+def test_costs_belong_to_the_hardware_of_the_profile(tmp_path: Path) -> None:
+    record = make_record(hash="0a1b2c3d", hardware="cpu-epyc-8t")
+    for side in ("base", "head"):
+        write(tmp_path / side, record, profiles=[profile_of(2.0)])
+    profiled, measured = sorted(compared(tmp_path), key=lambda each: each.cell.hardware)
+    assert (profiled.cell.hardware, measured.cell.hardware) == ("cpu-epyc-2t", "cpu-epyc-8t")
+    assert profiled.values["speed"] is not None and measured.values["speed"] is None
+
+
 def test_nothing_in_common_and_unknown_values_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--base .*no such folder"):
         compared(tmp_path)
