@@ -229,15 +229,11 @@ class _Module:
             return f"from {found[0]} import {first} as {name}" + (f"\n{name} = {name}.{rest}" if rest else "")
         inner = original(value, name)
         node = definition(inner) if isinstance(inner, FunctionType | type) else None
-        if node is None and isinstance(inner, FunctionType | type) and inner.__module__ == "__main__":
-            raise UserError(
-                f"{self.subject}: its code, {_kind(inner)}, cannot be read, as in python -c and the interactive "
-                "interpreter; write it to a file or a notebook"
-            )
         if node is None or (inner is not value and not getattr(node, "decorator_list", None)):
             raise UserError(
                 f"{self.subject}: uses {name}, {_kind(value)}, which cannot be stored with the code; use numbers, "
-                "texts, lists or dictionaries, or define it in a file that is imported"
+                "texts, lists or dictionaries, or define it in a file that is imported, or by def or class in a script "
+                "or notebook (code that is given to python -c or typed into the interpreter cannot be read)"
             )
         return self._definition(name, value, inner, node)
 

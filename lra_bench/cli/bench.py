@@ -78,7 +78,8 @@ def bench(
     check_rerun(rerun)
     root, boards = root_of(results), reference_root(reference)
     with cache_read_only() if dry_run or print_config else nullcontext():
-        planned = plan(with_source(overrides, source), root, config_dir, here)
+        overrides = with_source(overrides, source)
+        planned = plan(overrides, root, config_dir, here)
     if print_config:
         from lra_bench.config.origins import annotated, origins
         from lra_bench.config.serialization import as_dict
@@ -105,7 +106,7 @@ def bench(
             measured.append((each.cell, record))
     _print_reference_scores([record for _, record in measured], boards)
     if not here:
-        _print_next_steps(measured, results)
+        _print_next_steps(measured, overrides, config_dir, results)
     if absent:
         say(f"{len(absent)} of {len(planned)} cells were not run, see the messages at the start.")
     if worst_code:
@@ -154,14 +155,16 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
 
 def _print_outcome(each: Any, record: Any) -> None:
     """Print the leaderboard row and the path of a record."""
+    from lra_bench.records.packed import RECORDS, folder_of
     from lra_bench.tables.export import row_for
 
     # The existing record is returned if the cell was not run; then report why.
     if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record), end="")
-    packed = not record.path.is_file()
-    print(f"Record: {f'{record.key} in {from_here(record.path.parents[4])}' if packed else from_here(record.path)}\n")
+    folder = folder_of(record.path)  # None unless the record is packed
+    where = from_here(record.path) if folder is None else f"{record.key} in {from_here(folder / RECORDS)}"
+    print(f"Record: {where}\n")
 
 
 def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> None:
@@ -184,7 +187,9 @@ def _task_and_protocol(record: Record) -> tuple[str, str]:
     return record.key.task, record.key.protocol
 
 
-def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | None) -> None:
+def _print_next_steps(
+    measured: Sequence[tuple[Cell, Record]], overrides: Sequence[str], config_dir: Path | None, results: Path | None
+) -> None:
     """Print suggested next commands for the cells with status ``ok``; nothing if there is none.
 
     They show the last record, compare it with all records, and measure more seeds if there are too few for a test.
@@ -201,8 +206,7 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | N
     option = f" --protocol {last.key.protocol}" if last.key.protocol_name in UNRANKED else ""
     lines.append(("compare with all other records", f"leaderboard --tasks {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
-        commands = [cell.command for cell, _ in done]
-        lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(commands, MIN_SEEDS)))
+        lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(overrides, config_dir, MIN_SEEDS)))
     width = max(len(meaning) for meaning, _ in lines)
     print("Next steps:")
     for meaning, command in lines:
@@ -211,11 +215,8 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]], results: Path | N
         print(f"Results of protocol={protocol.name} are preliminary; use protocol={protocol.next} next.")
 
 
-def _with_seeds(commands: Sequence[str], count: int) -> str:
-    """Return a command for the values of all cells and the seeds 0 to ``count`` - 1, without the program's name."""
-    values: dict[str, dict[str, None]] = {}
-    for word in (word for command in commands for word in shlex.split(command)[1:]):
-        option, _, value = word.partition("=")
-        values.setdefault(option, {})[value] = None
-    values["seed"] = {str(seed): None for seed in range(count)}
-    return shlex.join(option + "=" * any(each) + ",".join(each) for option, each in values.items())
+def _with_seeds(overrides: Sequence[str], config_dir: Path | None, count: int) -> str:
+    """Return the command for the same cells with the seeds 0 to ``count`` - 1, without the name of the program."""
+    folder = ["--config-dir", str(config_dir)] if config_dir else []
+    kept = [text for text in overrides if not text.startswith("seed=")]
+    return shlex.join(["bench", *folder, *kept, f"seed={','.join(map(str, range(count)))}"])

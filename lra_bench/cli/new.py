@@ -23,6 +23,10 @@ class Kind(StrEnum):
     measurement = "measurement"
 
 
+ORIGINALS = {Kind.model: "my_mixer", Kind.task: "echo", Kind.measurement: "state_norm"}
+"""Names in the guides docs/adding-a-{model,task,measurement}.md, which a wheel contains in the folder ``guides``."""
+
+
 def new(
     kind: Annotated[Kind, typer.Argument(help="model, task or measurement")],
     name: Annotated[str, typer.Argument(help="Name on the command line and of the Python file, such as my_mixer")],
@@ -60,21 +64,20 @@ def new(
 
 
 def rendered(kind: Kind, name: str) -> dict[str, str]:
-    """Return the files of the guide about a kind by path, with ``name`` in place of the guide's."""
+    """Return the two files of a guide by path, with ``name`` in place of the name in the guide."""
     folder = next(filter(Path.is_dir, (Path(__file__).parents[1] / "guides", CHECKOUT / "docs")))
-    text, original = (folder / f"adding-a-{kind}.md").read_text(encoding="utf-8"), _ORIGINALS[kind]
+    text, original = (folder / f"adding-a-{kind}.md").read_text(encoding="utf-8"), ORIGINALS[kind]
     found = dict(re.findall(r'^```\w+ title="ideas/(.+?)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL))
-    files = {path: found[path] for path in (f"{original}.py", f"{kind}/{original}.yaml")}
-    for old, new in zip(_spellings(original), _spellings(name), strict=True):
-        files = {path.replace(old, new): text.replace(old, new) for path, text in files.items()}
-    return files
+    pairs = list(zip(_spellings(original), _spellings(name), strict=True))
+    names = dict(reversed(pairs))  # if class and words have the same spelling, that of the class is used
+
+    def renamed(part: str) -> str:
+        return re.sub("|".join(names), lambda match: names[match[0]], part)
+
+    return {renamed(path): renamed(found[path]) for path in (f"{original}.py", f"{kind}/{original}.yaml")}
 
 
 def _spellings(name: str) -> tuple[str, str, str]:
     """Return a name as that of a module, of a class, and in words."""
     parts = name.split("_")
     return name, "".join(map(str.capitalize, parts)), " ".join(parts).capitalize()
-
-
-_ORIGINALS = {Kind.model: "my_mixer", Kind.task: "echo", Kind.measurement: "state_norm"}
-"""Names of the files in docs/adding-a-{model,task,measurement}.md, which a wheel contains as ``guides``."""

@@ -106,7 +106,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    names = [name for name in (rows[0] if rows else ["no entries"]) if not rows or any(row[name] != "" for row in rows)]
+    names = [name for name in rows[0] if any(row[name] != "" for row in rows)] if rows else ["no entries"]
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(name, overflow="fold")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ def option_file(group: str, name: str, config_dir: Path | None) -> dict[str, Any
     if package == GLOBAL and not isinstance((content or {}).get(group, {}), dict):
         raise UserError(f"{group}={name}: the section {group} of {path} must be a mapping of options to values")
     if package not in ("", "_group_", GLOBAL) or "defaults" in (content or {}):
+        if path.read_bytes().startswith(BOM_UTF8):
+            raise UserError(f"{group}={name}: {path} begins with a byte order mark; save it as UTF-8 without one")
         return by_hydra(group, name, config_dir)
     return (content or {}) if package == GLOBAL else {group: content or {}}
 

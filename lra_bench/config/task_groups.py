@@ -78,7 +78,7 @@ def on_one_board(labels: Iterable[str]) -> list[str]:
 
 
 def expand_tasks(names: Iterable[str], config_dir: Path | None = None) -> list[str]:
-    """Replace names of groups by the names of their tasks; other names are returned unchanged, all without duplicates.
+    """Replace names of groups and ``ALL`` by names of tasks; other names are unchanged, all without duplicates.
 
     A task with the name of a group precedes the group. Raises ``UserError`` if a group contains a task that does not
     exist.

@@ -151,9 +151,9 @@ def looks(variants: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], Loo
 def look(model: str, family: str, variant: int = 0) -> Look:
     """Return the look of the variant with a given number of a model.
 
-    A model that is not listed in ``FAMILIES``, such as one of the user's, has a colour and markers that no listed model
-    has, and marker and line style by a hash of its name. If a model has more variants than there are line styles, the
-    further variants differ in the filling of the marker.
+    A model that is not listed in ``FAMILIES``, such as one of the user's, has a shade of ``RED``, one of
+    ``OWN_MARKERS``, and a line style by a hash of its name. If a model has more variants than there are line styles,
+    the further variants differ in the filling of the marker.
     """
     further = variant >= len(LINES)
     if model == REFERENCE:
@@ -163,7 +163,7 @@ def look(model: str, family: str, variant: int = 0) -> Look:
     if model not in PLACES:
         line, place = divmod(zlib.crc32(model.encode()), len(OWN_MARKERS))
         marker, filled = OWN_MARKERS[place]
-        return Look(RED, marker, filled != further, _line(line, variant))
+        return Look(_shade(RED, line % 3), marker, filled != further, _line(line // 3, variant))
     family, place = PLACES[model]
     known = FAMILIES[family]
     first, line = known.first, known.line

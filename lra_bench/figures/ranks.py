@@ -28,9 +28,10 @@ TAG_POINTS = 4.0  # distance of letters from the axes
 
 
 class _Ranks(Figure):
-    """Variants ranked by score. Those without a common letter differ significantly, and the better exceeds the floor.
+    """Variants ranked by score, with letters that show significant differences.
 
-    All pairs are tested, with Holm's correction for all pairs of a task. A question mark marks variants with too few
+    Two variants that have letters but none in common differ significantly, and the better one exceeds the floor. All
+    pairs are tested, with Holm's correction for all pairs of a task. A question mark marks variants with too few
     seeds to be tested; for them, a missing letter does not mean a significant difference. The dashed line is the
     strongest floor; variants of which no seed is shown to exceed it are grey.
     """
@@ -54,7 +55,9 @@ class _Ranks(Figure):
             marks = [*floor_entry(together), *score_bars(together, "_")]
             letters = ["".join(group["ties"]) for group in groups]
             if any(len(set(found)) < len(found) for found in letters):
-                marks.append(words("no common letter: significantly different, and the better one exceeds the floor"))
+                marks.append(
+                    words("letters, but none in common: significantly different, and the better one exceeds the floor")
+                )
             if _untested(together).any():
                 marks.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))
             drawn, explained = pages(panels, width, columns, parts, [], marks)

@@ -42,7 +42,7 @@ LINE_INCHES = 0.015  # half of the size of a line segment
 RINGS_INCHES = (0.01, 0.06, 0.12, 0.19, 0.27, 0.36, 0.46, 0.58, 0.72, 0.88)
 LEADER_INCHES = 0.09  # labels farther than this from their point are connected to it by a line
 MARGIN = 3.0  # a label that is less than so many times as far from another point as from its own can be misread
-MISREAD = 0.3  # cost of a label that can be misread, relative to covering its whole area
+MISREAD = 0.3  # cost of a label that can be misread, or whose line crosses a point, relative to covering its area
 MOST_COVERED = 0.05  # fraction of the area of a label that earlier ones may cover
 DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
 
@@ -239,11 +239,11 @@ def place(
         outside = np.maximum(boxes[:, None, :2] - points, points - boxes[:, None, 2:]).clip(0)
         away = np.hypot(outside[..., 0], outside[..., 1])
         others = np.delete(away, index, axis=1).min(1, initial=np.inf)
-        near = points[index]
-        leaders = np.clip(near, boxes[:, :2], boxes[:, 2:]) - near
-        along = ((points - near) @ leaders.T / np.maximum((leaders**2).sum(1), 1e-9)).clip(0, 1)
-        beside = points[:, None] - near - along[..., None] * leaders
-        crossed = (np.hypot(beside[..., 0], beside[..., 1]) < POINT_INCHES).sum(0) > 1  # each begins at its own point
+        start = points[index]
+        leaders = np.clip(start, boxes[:, :2], boxes[:, 2:]) - start
+        along = ((points - start) @ leaders.T / np.maximum((leaders**2).sum(1), 1e-9)).clip(0, 1)
+        offsets = points[:, None] - start - along[..., None] * leaders
+        crossed = (np.hypot(offsets[..., 0], offsets[..., 1]) < POINT_INCHES).sum(0) > 1  # each begins at its own point
         misread = np.where(rings < LEADER_INCHES, others < MARGIN * away[:, index], crossed)
         cost = overlaps.sum(1) + 1e3 * ~inside + MISREAD * width * height * misread
         best = int(np.argmin(cost.round(6)))  # the first minimum is the nearest position
@@ -259,8 +259,7 @@ def place(
             path_effects=[withStroke(linewidth=1.2, foreground="white")],
         )  # fmt: skip
         if rings[best] >= LEADER_INCHES:
-            end = np.clip(points[index], boxes[best][:2], boxes[best][2:])
-            ends = ax.transAxes.inverted().transform(np.array([points[index], end]) * dpi)
+            ends = ax.transAxes.inverted().transform(np.array([start, start + leaders[best]]) * dpi)
             ax.plot(*ends.T, transform=ax.transAxes, color=colours[index], linewidth=0.4, zorder=3.5)
 
 

@@ -109,8 +109,8 @@ def labels(rows: pd.DataFrame) -> pd.Series:
     """Return a label for each row: the name with the model's label, and the modified keys.
 
     Rows of a reference board are marked if there are also others. If two models share a label, their keys are used. If
-    two rows of a task have the same label, the hardware is added in every panel, and the hash, which is specific to a
-    task, in that panel only.
+    two rows of a task have the same label, their boards, or the hardware, are added in every panel, and the hash, which
+    is specific to a task, in that panel only.
     """
     names = rows["name"]
     names = rows["variant"].where(names.isin(set(names[_several(rows, names, "model")])), names)
@@ -118,7 +118,9 @@ def labels(rows: pd.DataFrame) -> pd.Series:
     if not rows["reference"].astype(bool).all():
         names += rows["reference"].map(lambda board: MARK if board else "")
     ambiguous = set(names[_several(rows, names, "hardware")])
-    names = names.where(~names.isin(ambiguous), names + " @ " + rows["hardware"])
+    places = rows["reference"].where(rows["reference"].astype(bool), rows["hardware"])
+    places = places.where(~_several(rows, names + places, "hardware"), rows["hardware"])
+    names = names.where(~names.isin(ambiguous), names + " @ " + places)
     return names.where(~_several(rows, names, "hash"), names + " #" + rows["hash"])
 
 

@@ -89,7 +89,7 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
     parser = OverridesParser.create()
     for text in overrides:
         key, _, value = text.partition("=")
-        if value == ALL and key in GROUPS and key != "task":  # ``expand_tasks`` knows which tasks need no file
+        if value == ALL and key in GROUPS and key != "task":  # ``expand_tasks`` leaves out tasks that need a table
             choices.append([f"{key}={name}" for name in option_files(key, config_dir)])
             continue
         if not value and key in GROUPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pandas as pd
 from lra_bench.figures import figure
 from lra_bench.figures.layout import Sheet, svg
 from lra_bench.figures.style import COLUMN_INCHES, style
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.page.page import document, text_of
 from lra_bench.profiling.comparison.run import Profile
 from lra_bench.records.schema import Record
@@ -90,14 +92,18 @@ def card(
         entries: BibTeX entries.
     """
     first = cells[0]
-    tasks = list(dict.fromkeys(record.key.task for record in cells))
+    scored = [record for record in cells if record.status != "incompatible"]
+    tasks = list(dict.fromkeys(record.key.task for record in scored or cells))
     chosen = select(records, tasks, first.key.protocol)
     names = (REFERENCE, *rivals)
-    boards = [record for record in chosen if record.reference or record.key.model in names]
     own = {record.key for record in cells}
-    others = [r for r in boards if not r.protocol_modified and (r.reference or r.key not in own)]
+    others = once(r for r in chosen if r.reference or (r.key.model in names and r.key not in own))
     seeds = sorted({record.key.seed for record in cells})
-    shown = [*cells, *(record for record in others if record.key.model in names)]
+    shown = [*scored, *(record for record in others if record.variant_name in names)]
+    reasons = {record.key.task: record.reason for record in cells if record.status == "incompatible"}
+    without: dict[str, list[str]] = {}
+    for task, reason in {**reasons, **absent}.items():
+        without.setdefault(printable(reason), []).append(task)
     return document(
         text_of("card.html.j2", __package__),
         text_of("page.css") + text_of("card.css", __package__),
@@ -111,14 +117,28 @@ def card(
         groups=GROUPS,
         claims=claims(cells, chosen),
         least=MIN_SEEDS,
-        results=results(cells, others, absent),
-        systems=wide(cells, others),
-        pictures=[*pictures(FIGURES, cells, shown, others), *speed(profile, shown)],
+        results=results(scored, others),
+        without=without,
+        systems=wide(scored, others),
+        pictures=[*pictures(FIGURES, scored, shown, others), *speed(profile, shown)],
         profile=[(title, rows) for title, rows in (tables(profile) if profile else ()) if rows and _of_card(title)],
         warnings=profile.warnings if profile else [],
         commands=commands,
         entries=printable(entries),
     )
+
+
+def once(records: Iterable[Record]) -> list[Record]:
+    """Return the records of an unmodified protocol without pretraining, those of each cell on one machine only.
+
+    It is the machine with most of the records.
+    """
+    ranked = [record for record in records if not record.protocol_modified and not objective_of(record.config)]
+    counts = Counter(record.key.hardware for record in ranked)
+    found: dict[tuple[str, str, int], Record] = {}
+    for record in sorted(ranked, key=lambda record: (-counts[record.key.hardware], record.key.hardware)):
+        found.setdefault((record.key.task, record.key.hash, record.key.seed), record)
+    return list(found.values())
 
 
 def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:
@@ -143,8 +163,8 @@ def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:
     return sentences
 
 
-def results(cells: Sequence[Record], others: Sequence[Record], absent: Mapping[str, str]) -> Section:
-    """Return the table of results: one row per task, with the score of the Transformer; then tasks without a record."""
+def results(cells: Sequence[Record], others: Sequence[Record]) -> Section:
+    """Return the table of results: one row per task, with the score of the Transformer."""
     board = LAYOUTS["long"].make([*cells, *others])
     known = {column.named("4x"): column for column in registry.long()}
     keys = {(record.key.task, record.key.model, record.key.hash) for record in cells}
@@ -161,14 +181,13 @@ def results(cells: Sequence[Record], others: Sequence[Record], absent: Mapping[s
         }
         if row["took_off"] == 0:
             texts[SHOWN["takeoff_steps"]] = "–"
-        theirs = next((each for each in same if each["model"] == REFERENCE and each["score"] is not None), None)
+        theirs = next((each for each in same if each["variant"] == REFERENCE and each["score"] is not None), None)
         reference = Shown(known["score"], context).text(theirs) if theirs and row["model"] != REFERENCE else ""
         status = "" if row["score"] is not None else str(row["reason"] or "no score")
         table.append({"task": row["task"], **texts, "transformer": reference, "remark": status})
     order = list(dict.fromkeys(record.key.task for record in cells))
     table.sort(key=lambda row: order.index(row["task"]))
-    table += [{"task": task, "remark": reason} for task, reason in absent.items()]
-    found = pd.DataFrame(table).fillna("")
+    found = pd.DataFrame(table)
     return Section("Results", found.loc[:, (found != "").any()].map(printable), frozenset(), frozenset(), "")
 
 

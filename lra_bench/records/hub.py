@@ -180,6 +180,7 @@ def _hub(command: str) -> Iterator[Any]:
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
     if not is_safe(api.endpoint):
         raise UserError(f"HF_ENDPOINT={without_credentials(api.endpoint)}: only https is supported")
+    http_error = HfHubHTTPError.__mro__[1]  # of all errors of the HTTP library, which differs between releases
     login = "log in by hf auth login with a token that may write, or use --pull-request"
     try:
         yield api
@@ -190,14 +191,13 @@ def _hub(command: str) -> Iterator[Any]:
         ) from error
     except RevisionNotFoundError as error:
         raise UserError(f"{command}: there is no such revision; name a branch, a commit or refs/pr/NUMBER") from error
-    # The second base class is that of all errors of the HTTP library, which differs between releases.
-    except (HfHubHTTPError.__mro__[1], OSError, ValueError) as error:
+    except (http_error, OSError, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status in (401, 403):
             raise UserError(f"{command}: not permitted; {login}") from error
         if status in (409, 412):
             raise UserError(f"{command}: the data set has changed in the meantime; repeat the command") from error
         reason = without_credentials(str(error).strip().partition("\n")[0]) or type(error).__name__
-        if isinstance(error, HfHubHTTPError.__mro__[1]) and status is None:
+        if isinstance(error, http_error) and status is None:
             reason = f"{without_credentials(api.endpoint)} cannot be reached ({reason})"
         raise UserError(f"{command}: {reason}") from error

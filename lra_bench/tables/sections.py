@@ -117,13 +117,16 @@ def named_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def with_places(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows of a table; rows with the same name and modified options have the board or hardware added."""
-    boards: dict[tuple[str, str | None], list[str | None]] = {}
+    """Return the rows, with ``@`` and the board or hardware after a name that several rows have.
+
+    Only rows with the same modified options are considered.
+    """
+    references: dict[tuple[str, str | None], list[str | None]] = {}
     for row in rows:
-        boards.setdefault((row["variant"], row["modified"]), []).append(row["reference"])
+        references.setdefault((row["variant"], row["modified"]), []).append(row["reference"])
 
     def name(row: Row) -> str:
-        same = boards[row["variant"], row["modified"]]
+        same = references[row["variant"], row["modified"]]
         place = row["reference"] if len(set(same)) == len(same) else row["hardware"]
         return f"{row['variant']} @ {place}" if place and len(same) > 1 else row["variant"]
 

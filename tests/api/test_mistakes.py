@@ -41,7 +41,7 @@ exec("def typed_function(width): return torch.nn.GRU(width, width, batch_first=T
 CASES: dict[str, tuple[Call, str]] = {
     "code without a file": (
         lambda: check(typed["typed_function"]),
-        "cannot be read, as in python -c and the interactive",
+        "code that is given to python -c or typed into the interpreter cannot be read",
     ),
     "unknown model": (bench("perfomer", "recall"), "model=perfomer: there is no such model; did you mean performer"),
     "unknown task": (bench("local", "listop"), "task=listop: there is no such task; did you mean listops"),

@@ -132,18 +132,19 @@ def test_the_next_steps_keep_the_results_folder_and_the_folder_of_extensions(tmp
     monkeypatch.chdir(tmp_path)
     Path("ideas").mkdir()
     (planned,) = plan([*SMOKE, "seed=1"], tmp_path / "empty", Path("ideas"))
-    _print_next_steps([(planned.cell, make_record(protocol="smoke"))], Path("my results"))
+    _print_next_steps([(planned.cell, make_record(protocol="smoke"))], SMOKE, Path("ideas"), Path("my results"))
     commands = [shlex.split(line)[-2:] for line in capsys.readouterr().out.splitlines() if "lra-bench" in line]
     assert commands == [["--results", "my results"]] * 3
-    _print_next_steps([(planned.cell, make_record(protocol="smoke"))], None)
+    _print_next_steps([(planned.cell, make_record(protocol="smoke"))], SMOKE, Path("ideas"), None)
     *_, run, _ = capsys.readouterr().out.splitlines()
-    assert "--results" not in run and f"--config-dir {tmp_path}/ideas " in run
+    assert "--results" not in run and "--config-dir ideas " in run
     assert follow_up("grid status g", Path("other")) == "lra-bench grid status g --results other"
 
 
-def test_the_next_steps_of_a_grid_keep_all_values(tmp_path, capsys):
-    cells = plan([*SMOKE[1:], "model=local,performer", "seed=4,7"], tmp_path)
-    _print_next_steps([(each.cell, make_record(protocol="smoke")) for each in cells], None)
+def test_the_next_steps_of_a_grid_are_of_all_its_cells(tmp_path, capsys):
+    overrides = [*SMOKE[1:], "model=local,performer", "seed=4,7"]
+    cells = plan(overrides, tmp_path)
+    _print_next_steps([(each.cell, make_record(protocol="smoke")) for each in cells], overrides, None, None)
     [line] = [line for line in capsys.readouterr().out.splitlines() if "seeds, to test" in line]
     assert " model=local,performer " in line and line.endswith(" seed=0,1,2")
 

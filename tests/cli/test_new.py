@@ -8,6 +8,10 @@ from lra_bench.cli.new import Kind, rendered
 from tests.support.command import Folder
 
 
+def test_a_name_may_contain_that_of_the_guide():
+    assert "class MyEcho(Task)" in rendered(Kind.task, "my_echo")["my_echo.py"]
+
+
 @pytest.mark.parametrize("kind", Kind)
 def test_the_name_replaces_that_of_the_guide(kind):
     files = rendered(kind, "red_fox")

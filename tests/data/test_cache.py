@@ -183,7 +183,7 @@ def test_files_of_a_killed_builder_are_removed_and_not_listed(tmp_path):
     assert not temporary.exists()
 
 
-def test_entries_and_remove(tmp_path):
+def test_entries_are_listed_by_name(tmp_path):
     cache = Cache(tmp_path)
     assert cache.entries() == []
     get(cache, Maker(), name="b-toy")

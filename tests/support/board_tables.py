@@ -79,7 +79,7 @@ def mqar() -> list[Table]:
     rows = [["variant", "width", "accuracy in %", "learning rate", "parameters"]]
     order = sorted(finished("zoology"), key=lambda record: (record.config["backbone"]["width"], -(record.score() or 0)))
     for record in order:
-        width, rate = record.config["backbone"]["width"], f"{record.config['train']['lr']:g}"
+        width, rate = record.config["backbone"]["width"], f"{record.config['train']['lr']:.3g}"
         name = record.variant_name.replace(f" · width={width}", "")
         rows.append([name, f"{width}", percent(record.score()), rate, f"{record.parameters['body']:,}"])
     return [rows]
