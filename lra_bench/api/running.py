@@ -271,6 +271,7 @@ def card(
         >>> lra_bench.card("my_mixer", config_dir="ideas", seeds=3)  # doctest: +SKIP
         [PosixPath('results/cards/my_mixer-quick-v3.html')]
     """
+    from lra_bench.config.import_path import importable
     from lra_bench.model_card.plan import CardRequest
     from lra_bench.model_card.run import make_card
     from lra_bench.records.reference import reference_root
@@ -282,7 +283,8 @@ def card(
     cells = [text for text in given if not text.startswith("task=")]
     root, boards = results_root(results), reference_root(reference)
     request = CardRequest(cells, seeds_in(seeds), names_of(rivals), root, boards, folder)
-    return make_card(request, pdf)[0]
+    with importable(folder):
+        return make_card(request, pdf)[0]
 
 
 @public

@@ -113,7 +113,8 @@ def plan_card(request: CardRequest) -> Plan:
     own = plan([*grid, *cells], results, config_dir)
     theirs: list[Planned] = []
     if len(seeds) >= MIN_SEEDS and models[0] != REFERENCE:
-        fit = {each.cell.key.task for each in own if each.status not in (*NOT_RUN, "incompatible")}
+        unfit = (*NOT_RUN, "incompatible")
+        fit = {each.cell.key.task for each in own if not {each.status, each.record and each.record.status} & {*unfit}}
         done = {_cell(record.key) for record in load_reference(request.reference) if record.status == "ok"}
         shared = [text for text in cells if not _of_model(text)]
         planned = plan([*grid, f"model={REFERENCE}", *shared], results, config_dir)

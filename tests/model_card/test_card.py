@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from lra_bench.cells.subprocess import write_unmeasured_record
 from lra_bench.contracts import UserError
 from lra_bench.grid.cost import estimates
 from lra_bench.grid.plan import plan
@@ -115,6 +118,16 @@ def test_wrong_options_are_refused(tmp_path: Path, overrides: list[str], message
         plan_card(CardRequest(overrides, [0], ["mamba2"], tmp_path, None, None))
 
 
+def test_the_transformer_is_measured_on_tasks_of_the_model_only(tmp_path: Path) -> None:
+    request = CardRequest(["model=fnet"], [0, 1, 2], ["local"], tmp_path, None, None)
+    first = plan_card(request)
+    assert {each.cell.key.task for each in first.reference} == {"listops"}
+    for each in first.own:
+        if each.status == "incompatible":
+            write_unmeasured_record(each.cell, 1, tmp_path, "incompatible", each.reason)
+    assert {each.cell.key.task for each in plan_card(request).reference} == {"listops"}
+
+
 def test_a_wrong_declaration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = [Finding("causal: future tokens", "outputs depend on later tokens", False)]
     monkeypatch.setattr(run, "check_overrides", lambda overrides, config_dir: wrong)
@@ -192,5 +205,13 @@ def test_a_tiny_card_continues_after_a_kill(tmp_path: Path) -> None:
     text = page.read_text()
     assert "<b>Mine</b>" not in text and "&lt;b&gt;Mine&lt;/b&gt;" in text and "3 are needed" in text
     assert {each["variant"] for each in json.loads(profiles[0].read_text())["rows"]} >= {"mine", "local", "transformer"}
-    folder.run(*command, timeout=900)
+    script = f"""
+import lra_bench
+options = dict(option.split("=") for option in {options[1:]!r})
+common = dict(protocol="smoke", rivals="local", reference="none")
+print(*lra_bench.card("mine", overrides=options, config_dir="ideas", **common))
+"""
+    python = [sys.executable, "-c", script]
+    done = subprocess.run(python, cwd=tmp_path, env=folder.environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith(page.name), done.stderr
     assert folder.records() == records and list(folder.results.glob("profiles/*/*.json")) == profiles
