@@ -41,7 +41,6 @@ CASES = {
     "misspelt model option": (["model=performer", "model.mixer.feature=3"], ["model.mixer.feature", "features"]),
     "broken line in a TSV": (["--source", "broken"], ["basic_val.tsv", "line 3"]),
     "results in a file": (["--results", "a_file/results"], ["--results", "a_file/results"]),
-    "a group of an earlier version": (["recipe=quick_listops"], ["recipe", "the section tasks of the protocol"]),
     "target that is not a mixer": (["++model.mixer._target_=torch.nn.Linear"], ["torch.nn.Linear", "not a mixer"]),
     "target that does not exist": (["++model.mixer._target_=no.such.Thing"], ["no.such.Thing"]),
     "unknown command": (None, ["nope"]),

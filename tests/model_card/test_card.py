@@ -206,8 +206,8 @@ def test_a_tiny_card_continues_after_a_kill(tmp_path: Path) -> None:
     assert "<b>Mine</b>" not in text and "&lt;b&gt;Mine&lt;/b&gt;" in text and "3 are needed" in text
     assert {each["variant"] for each in json.loads(profiles[0].read_text())["rows"]} >= {"mine", "local", "transformer"}
     script = f"""
-import lra_bench
-options = dict(option.split("=") for option in {options[1:]!r})
+import lra_bench, yaml
+options = {{name: yaml.safe_load(value) for name, value in (option.split("=") for option in {options[1:]!r})}}
 common = dict(protocol="smoke", rivals="local", reference="none")
 print(*lra_bench.card("mine", overrides=options, config_dir="ideas", **common))
 """
