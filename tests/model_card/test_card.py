@@ -17,7 +17,7 @@ from lra_bench.contracts import UserError
 from lra_bench.grid.cost import estimates
 from lra_bench.grid.plan import plan
 from lra_bench.model_card import run
-from lra_bench.model_card.page import card, claims
+from lra_bench.model_card.page import card, claims, once, results
 from lra_bench.model_card.plan import CardRequest, plan_card
 from lra_bench.records import store
 from lra_bench.records.schema import Record
@@ -83,6 +83,18 @@ def test_a_row_of_the_results_is_that_of_the_leaderboard(board: list[Record]) ->
         assert record.key.task in page and score is not None
         assert (f"{score:.3f}" if record.key.task == "enwik8" else f"{100 * score:.1f} %") in page
     assert "mqar" in page and "&lt;no data&gt;" in page
+
+
+def test_the_transformer_is_that_of_one_machine_without_changes_and_pretraining() -> None:
+    boards = [make_record("transformer", reference="one", accuracy=0.3, hardware="cpu-a", seed=seed) for seed in (0, 1)]
+    boards += [make_record("transformer", reference="two", accuracy=0.4, hardware="cpu-b")]
+    boards += [make_record("transformer", reference="one", accuracy=0.5, hash="1", differences={"causal": True})]
+    boards += [
+        make_record("transformer", reference="one", accuracy=0.6, hash="2", config={"pretrain": {"name": "masked"}})
+    ]
+    kept = once(boards)
+    assert {(each.key.hash, each.key.hardware) for each in kept} == {("0a1b2c3d", "cpu-a"), ("1", "cpu-epyc-2t")}
+    assert results([make_record("mine")], kept).table["transformer"][0].startswith("30.0 %")
 
 
 def test_names_and_texts_of_records_are_inert() -> None:
