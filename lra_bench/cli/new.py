@@ -23,8 +23,8 @@ class Kind(StrEnum):
     measurement = "measurement"
 
 
-ORIGINALS = {Kind.model: "my_mixer", Kind.task: "echo", Kind.measurement: "state_norm"}
-"""Names in the guides docs/adding-a-{model,task,measurement}.md, which a wheel contains in the folder ``guides``."""
+EXAMPLES = {Kind.model: "my_mixer", Kind.task: "echo", Kind.measurement: "state_norm"}
+"""Names of the examples in the guides ``docs/adding-a-<kind>.md``. A wheel contains the guides in ``guides/``."""
 
 
 def new(
@@ -64,9 +64,12 @@ def new(
 
 
 def rendered(kind: Kind, name: str) -> dict[str, str]:
-    """Return the two files of a guide by path, with ``name`` in place of the name in the guide."""
+    """Return the text of the Python file and of the YAML file, by path.
+
+    They are the example of the guide ``docs/adding-a-<kind>.md``, renamed to ``name``.
+    """
     folder = next(filter(Path.is_dir, (Path(__file__).parents[1] / "guides", CHECKOUT / "docs")))
-    text, original = (folder / f"adding-a-{kind}.md").read_text(encoding="utf-8"), ORIGINALS[kind]
+    text, original = (folder / f"adding-a-{kind}.md").read_text(encoding="utf-8"), EXAMPLES[kind]
     found = dict(re.findall(r'^```\w+ title="ideas/(.+?)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL))
     pairs = list(zip(_spellings(original), _spellings(name), strict=True))
     names = dict(reversed(pairs))  # if class and words have the same spelling, that of the class is used
@@ -78,6 +81,6 @@ def rendered(kind: Kind, name: str) -> dict[str, str]:
 
 
 def _spellings(name: str) -> tuple[str, str, str]:
-    """Return a name as that of a module, of a class, and in words."""
+    """Return a name in the spelling of modules, of classes and of labels: ``my_mixer``, ``MyMixer``, ``My mixer``."""
     parts = name.split("_")
     return name, "".join(map(str.capitalize, parts)), " ".join(parts).capitalize()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "search", "pretrain")
+
 UNCOUNTABLE = ("hardware", "search", "pretrain")
 """Groups whose name has no plural form in commands."""
 
@@ -22,12 +23,6 @@ def listing(group: str) -> str:
 def is_group_choice(override: str) -> bool:
     """Return whether an override chooses an option file of a group, such as ``model=performer``."""
     return override.partition("=")[0] in GROUPS
-
-
-def extension_sources(config_dir: Path | None) -> list[str]:
-    """Return the Hydra search paths in addition to lra-bench's: installed extensions, then ``config_dir``."""
-    packages = sorted(f"pkg://{package}" for package in _installed_extensions())
-    return [*packages, *([f"file://{config_dir.resolve()}"] if config_dir else [])]
 
 
 @cache
@@ -47,12 +42,10 @@ def extension_packages(config_dir: Path | None) -> set[str]:
 
 
 def roots(config_dir: Path | None) -> list[Path]:
-    """Return the folders of configuration files: that of lra-bench, then those of extensions."""
-    folders = [Path(str(importlib.import_module(PACKAGE).__path__[0]))]
-    for source in extension_sources(config_dir):
-        kind, _, place = source.partition("://")
-        folders.append(Path(place) if kind == "file" else Path(str(importlib.import_module(place).__path__[0])))
-    return folders
+    """Return the folders of configuration files: that of lra-bench, then those of extensions, then ``config_dir``."""
+    packages = (PACKAGE, *sorted(_installed_extensions()))
+    folders = [Path(str(importlib.import_module(package).__path__[0])) for package in packages]
+    return [*folders, *([config_dir.resolve()] if config_dir else [])]
 
 
 def option_paths(group: str, name: str, config_dir: Path | None = None) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 
 from . import yaml_files
-from .groups import PACKAGE, extension_sources, option_paths
+from .groups import PACKAGE, option_paths, roots
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -57,7 +57,7 @@ def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    sources = ",".join(map(quoted, extension_sources(config_dir)))
+    sources = ",".join(quoted(f"file://{root}") for root in roots(config_dir)[1:])
     ConfigStore.instance().store(name=EMPTY, node={})
     try:
         with initialize_config_module(PACKAGE, version_base="1.3"):  # version_base selects Hydra's defaults

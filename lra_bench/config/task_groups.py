@@ -78,7 +78,7 @@ def on_one_board(labels: Iterable[str]) -> list[str]:
 
 
 def expand_tasks(names: Iterable[str], config_dir: Path | None = None) -> list[str]:
-    """Replace names of groups and ``ALL`` by names of tasks; other names are unchanged, all without duplicates.
+    """Return tasks without duplicates: groups and ``ALL`` are replaced by their tasks, other names are kept.
 
     A task with the name of a group precedes the group. Raises ``UserError`` if a group contains a task that does not
     exist.

@@ -342,7 +342,7 @@ def _sweep(folder: Path) -> None:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Disable the progress bars of ``datasets`` inside the context."""
+    """Hide the progress bars of ``datasets`` inside the context."""
     import datasets
 
     were_disabled = datasets.are_progress_bars_disabled()

@@ -56,7 +56,7 @@ class _Ranks(Figure):
             letters = ["".join(group["ties"]) for group in groups]
             if any(len(set(found)) < len(found) for found in letters):
                 marks.append(
-                    words("letters, but none in common: significantly different, and the better one exceeds the floor")
+                    words("letters: rows that share none differ significantly, and the better one exceeds the floor")
                 )
             if _untested(together).any():
                 marks.append(words(f"{UNTESTED}: fewer than {MIN_SEEDS} seeds, not tested"))

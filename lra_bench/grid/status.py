@@ -103,7 +103,7 @@ def record_of(cell: Cell, results: Path) -> Record | None:
 
 
 def record_at(key: CellKey, place: Mapping[str, Any], results: Path) -> Record | None:
-    """Return the best record of a cell, on any machine, with the values ``place`` of ``place_of``."""
+    """Return the best record of a cell on any machine, among those whose ``place_of`` equals ``place``."""
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
     found = map(store.load, store.paths(results, pattern))
     return max((record for record in found if is_at(record, place)), key=store.precedence, default=None)

@@ -192,8 +192,10 @@ def _trained_skill(members: Sequence[ExtrapolationPoint], higher_is_better: bool
     at_one = next((point for point in members if point["ratio"] == 1), None)
     if at_one is None or at_one["score"] is None:
         return None, "the training length was not measured"
-    if at_one["skill"] is None or at_one["floor"] is None:
-        return None, "skill is undefined " + ("without a floor" if at_one["floor"] is None else "at a perfect floor")
+    if at_one["floor"] is None:
+        return None, "skill is undefined without a floor"
+    if at_one["skill"] is None:
+        return None, "skill is undefined, because no score can exceed the floor"
     floor, worse = at_one["floor"], at_one["low" if higher_is_better else "high"]
     if worse is None or not (worse > floor if higher_is_better else worse < floor):
         return None, "at the training length the confidence interval of the score is not above its floor"

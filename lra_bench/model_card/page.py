@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,7 +12,6 @@ import pandas as pd
 from lra_bench.figures import figure
 from lra_bench.figures.layout import Sheet, svg
 from lra_bench.figures.style import COLUMN_INCHES, style
-from lra_bench.measurements.pretraining import objective_of
 from lra_bench.page.page import document, text_of
 from lra_bench.profiling.comparison.run import Profile
 from lra_bench.records.schema import Record
@@ -30,7 +28,7 @@ from lra_bench.tables.naming import select
 from lra_bench.tables.overview import systems
 from lra_bench.tables.pair_tests import NO_DIFFERENCE
 from lra_bench.tables.profile import tables
-from lra_bench.tables.runs import Run
+from lra_bench.tables.runs import Run, section_of
 from lra_bench.tables.sections import long_context
 
 FIGURES = {
@@ -83,7 +81,7 @@ def card(
 
     Args:
         cells: The records of the model's cells.
-        absent: Reasons why cells could not run, by task.
+        absent: Reasons why a task has no record, by task.
         records: All records, of the user and of the boards.
         rivals: Models that figures show next to the model and the Transformer.
         findings: The results of the check of the model.
@@ -92,18 +90,18 @@ def card(
         entries: BibTeX entries.
     """
     first = cells[0]
-    scored = [record for record in cells if record.status != "incompatible"]
-    tasks = list(dict.fromkeys(record.key.task for record in scored or cells))
+    measured = [record for record in cells if record.status != "incompatible"]
+    tasks = list(dict.fromkeys(record.key.task for record in measured or cells))
     chosen = select(records, tasks, first.key.protocol)
     names = (REFERENCE, *rivals)
     own = {record.key for record in cells}
-    others = once(r for r in chosen if r.reference or (r.key.model in names and r.key not in own))
+    others = on_one_machine(r for r in chosen if r.reference or (r.key.model in names and r.key not in own))
     seeds = sorted({record.key.seed for record in cells})
-    shown = [*scored, *(record for record in others if record.variant_name in names)]
+    shown = [*measured, *(record for record in others if record.variant_name in names)]
     reasons = {record.key.task: record.reason for record in cells if record.status == "incompatible"}
-    without: dict[str, list[str]] = {}
+    not_measured: dict[str, list[str]] = {}
     for task, reason in {**reasons, **absent}.items():
-        without.setdefault(printable(reason), []).append(task)
+        not_measured.setdefault(printable(reason), []).append(task)
     return document(
         text_of("card.html.j2", __package__),
         text_of("page.css") + text_of("card.css", __package__),
@@ -117,10 +115,10 @@ def card(
         groups=GROUPS,
         claims=claims(cells, chosen),
         least=MIN_SEEDS,
-        results=results(scored, others),
-        without=without,
-        systems=wide(scored, others),
-        pictures=[*pictures(FIGURES, scored, shown, others), *speed(profile, shown)],
+        results=results(measured, others),
+        not_measured=not_measured,
+        systems=wide(measured, others),
+        pictures=[*pictures(FIGURES, measured, shown, others), *speed(profile, shown)],
         profile=[(title, rows) for title, rows in (tables(profile) if profile else ()) if rows and _of_card(title)],
         warnings=profile.warnings if profile else [],
         commands=commands,
@@ -128,17 +126,16 @@ def card(
     )
 
 
-def once(records: Iterable[Record]) -> list[Record]:
-    """Return the records of an unmodified protocol without pretraining, those of each cell on one machine only.
+def on_one_machine(records: Iterable[Record]) -> list[Record]:
+    """Return the records of the section ``ranked``, for each variant of a task those of one machine.
 
-    It is the machine with most of the records.
+    It is the first in sorted order, as in ``rankings``.
     """
-    ranked = [record for record in records if not record.protocol_modified and not objective_of(record.config)]
-    counts = Counter(record.key.hardware for record in ranked)
-    found: dict[tuple[str, str, int], Record] = {}
-    for record in sorted(ranked, key=lambda record: (-counts[record.key.hardware], record.key.hardware)):
-        found.setdefault((record.key.task, record.key.hash, record.key.seed), record)
-    return list(found.values())
+    ranked = sorted((r for r in records if section_of(r) == "ranked"), key=lambda r: (r.reference, r.key))
+    first: dict[tuple[str, str], str] = {}
+    for record in ranked:
+        first.setdefault((record.key.task, record.key.hash), record.machine)
+    return [record for record in ranked if record.machine == first[record.key.task, record.key.hash]]
 
 
 def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:

@@ -113,8 +113,12 @@ def plan_card(request: CardRequest) -> Plan:
     own = plan([*grid, *cells], results, config_dir)
     theirs: list[Planned] = []
     if len(seeds) >= MIN_SEEDS and models[0] != REFERENCE:
-        unfit = (*NOT_RUN, "incompatible")
-        fit = {each.cell.key.task for each in own if not {each.status, each.record and each.record.status} & {*unfit}}
+        fit = {
+            each.cell.key.task
+            for each in own
+            if each.status not in (*NOT_RUN, "incompatible")
+            and (each.record is None or each.record.status != "incompatible")  # the record of an earlier card
+        }
         done = {_cell(record.key) for record in load_reference(request.reference) if record.status == "ok"}
         shared = [text for text in cells if not _of_model(text)]
         planned = plan([*grid, f"model={REFERENCE}", *shared], results, config_dir)

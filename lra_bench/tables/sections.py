@@ -117,9 +117,9 @@ def named_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def with_places(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows, with ``@`` and the board or hardware after a name that several rows have.
+    """Append the board or hardware to names of variants that occur in several rows: ``lstm @ board2026``.
 
-    Only rows with the same modified options are considered.
+    Rows with different modified options keep their names, because a column shows the options.
     """
     references: dict[tuple[str, str | None], list[str | None]] = {}
     for row in rows:

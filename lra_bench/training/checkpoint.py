@@ -212,9 +212,9 @@ class Checkpoints:
                 (self.folder / name).rename(aside / name)
 
     def _restore_best(self, digest: str) -> None:
-        """Rename the weights with the SHA-256 ``digest`` to ``best.safetensors`` and remove ``next.safetensors``.
+        """Make the file whose SHA-256 is ``digest`` the best weights, and remove other weights that are not the best.
 
-        Raises ``ValueError`` if there is no such file.
+        Raises ``ValueError`` if no file has this digest.
         """
         if digest:
             kept = [path for name in (BEST, NEXT) if (path := self.folder / name).is_file()]

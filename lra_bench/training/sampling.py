@@ -34,11 +34,14 @@ def training_rows(task: Task, train: Train) -> dict[str, Rows]:
     """Return the training examples as ``train``, and those of ``train.length_warmup`` by ``split_of`` their length.
 
     In language modelling there are no further examples, because windows of the same text are used. Raises ``UserError``
-    if a length is not below the full length or not supported by the task, or for a stream of language modelling.
+    if a length is not below the full length or not supported by the task, or for ``train.order=stream`` in language
+    modelling.
     """
     if train.length_warmup and task.spec.kind == "language_modeling" and train.order == "stream":
-        where = "train.length_warmup"
-        raise UserError(f"{where}: windows of a stream have one length; set train.order=shuffled or {where}=null")
+        raise UserError(
+            "train.length_warmup: the windows of a stream have one length; set train.order=shuffled, or leave out the "
+            "length warm-up"
+        )
     rows = {"train": Rows(task.split("train"), task.spec)}
     for length, _ in train.length_warmup or ():
         option, longest = f"train.length_warmup: {length:,} tokens", full_length(task.spec, train)

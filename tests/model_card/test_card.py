@@ -17,7 +17,7 @@ from lra_bench.contracts import UserError
 from lra_bench.grid.cost import estimates
 from lra_bench.grid.plan import plan
 from lra_bench.model_card import run
-from lra_bench.model_card.page import card, claims, once, results
+from lra_bench.model_card.page import card, claims, on_one_machine, results
 from lra_bench.model_card.plan import CardRequest, plan_card
 from lra_bench.records import store
 from lra_bench.records.schema import Record
@@ -92,7 +92,7 @@ def test_the_transformer_is_that_of_one_machine_without_changes_and_pretraining(
     boards += [
         make_record("transformer", reference="one", accuracy=0.6, hash="2", config={"pretrain": {"name": "masked"}})
     ]
-    kept = once(boards)
+    kept = on_one_machine(boards)
     assert {(each.key.hash, each.key.hardware) for each in kept} == {("0a1b2c3d", "cpu-a"), ("1", "cpu-epyc-2t")}
     assert results([make_record("mine")], kept).table["transformer"][0].startswith("30.0 %")
 

@@ -75,7 +75,7 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
 
 
 def mqar() -> list[Table]:
-    """Return the accuracy, rate and parameters of each network on MQAR, for each width."""
+    """Return the table of MQAR: one row per width and network, with accuracy, learning rate and parameters."""
     rows = [["variant", "width", "accuracy in %", "learning rate", "parameters"]]
     order = sorted(finished("zoology"), key=lambda record: (record.config["backbone"]["width"], -(record.score() or 0)))
     for record in order:

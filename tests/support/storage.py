@@ -1,4 +1,4 @@
-"""Growth of the storages of a computation with its length, and storages that it keeps for the backward pass."""
+"""Measure how the memory of a computation grows with its length, and what it keeps for the backward pass."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def exponents(run_at: Callable[[int], Tensor], lengths: Sequence[int]) -> tuple[
 
 
 class HeldStorages(TorchDispatchMode):
-    """Record every storage that an operator returns, to find those that are still allocated."""
+    """Record the sizes of the storages that operators return, to sum those that are not freed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes: dict[StorageWeakRef, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator and record the storages of its results."""
+        """Run the operator and record the storages of its outputs."""
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
@@ -45,12 +45,12 @@ class HeldStorages(TorchDispatchMode):
 
 
 def held_for_backward(run: Callable[..., Tensor]) -> int:
-    """Return the bytes of storages computed in the forward pass of ``run()`` that are stored for the backward pass."""
+    """Return the number of bytes that the forward pass of ``run()`` keeps for the backward pass."""
     return _forward(run)[0]
 
 
 def largest_and_held(run: Callable[..., Tensor]) -> tuple[int, int]:
-    """Return the values of ``largest_storage`` and ``held_for_backward`` for the same passes."""
+    """Return ``largest_storage(run)`` and ``held_for_backward(run)`` with a single call of ``run``."""
     with Storages() as probe:
         held, result = _forward(run)
         result.sum().backward()
