@@ -8,7 +8,7 @@
 #   docker build -t lra-bench:cuda --build-arg BASE=nvidia/cuda:12.8.1-base-ubuntu24.04 --build-arg TORCH_INDEX= \
 #     --build-arg PACKAGES="python3 python3-venv python3-dev gcc" .
 #
-# Image sizes on Debian 12 with Python 3.11: 1.95 GB with the CPU build of PyTorch, 5.97 GB with the CUDA build.
+# Image sizes on Debian 12 with Python 3.11: 1.96 GB with the CPU build of PyTorch, 5.99 GB with the CUDA build.
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS install
