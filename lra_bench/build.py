@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lra_bench.contracts import UserError
+from lra_bench.runtime.hardware import first_line
 
 T = TypeVar("T")
 
@@ -77,7 +78,7 @@ def load_class(target: str, base: type[T], option: str) -> type[T]:
         cause = error.__cause__ or error
         if isinstance(cause, UserError):
             raise UserError(f"{option}._target_={target}: {cause}") from error
-        fault = f"cannot be imported ({_first_line(cause)})"
+        fault = f"cannot be imported ({first_line(cause)})"
         raise UserError(f"{option}._target_={target}: {fault}{_remedy(target, cause)}") from error
     if not issubclass(found, base):
         raise UserError(f"{option}._target_={target}: is no {base.__name__}; name a class that derives from it")
@@ -152,9 +153,9 @@ def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> 
             name for name, value in options.items() if isinstance(value, str) > isinstance(defaults.get(name), str)
         ]
         named = ", ".join(f"{option}.{name}={options[name]}" for name in texts) or option
-        raise UserError(f"{named}: {found.__name__} cannot be built ({_first_line(error)})") from error
+        raise UserError(f"{named}: {found.__name__} cannot be built ({first_line(error)})") from error
     except ValueError as error:
-        raise UserError(f"{option}: {_first_line(error)}") from error
+        raise UserError(f"{option}: {first_line(error)}") from error
 
 
 def known_options(found: type) -> set[str] | None:
@@ -212,7 +213,3 @@ def suggest(name: str, known: set[str] | list[str], listing: str = "") -> str:
     by_similarity = sorted(known, key=lambda each: (-difflib.SequenceMatcher(None, name, each).ratio(), each))
     more = f"and {len(known) - SUGGESTED} more{f': {listing}' if listing else ''}"
     return f"{hint} (known: {', '.join(by_similarity[:SUGGESTED])}, {more})"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -150,7 +150,7 @@ def plot(
         >>> [path.suffix for path in lra_bench.plot("heat_map")]
         ['.pdf', '.png', '.csv', '.txt', '.tex']
     """
-    from lra_bench.figures.stored import draw_stored
+    from lra_bench.figures import draw_stored
 
     folder = None if output is None else Path(output)
     return Figures(draw_stored(name, results, reference, tasks, protocol, width, folder, everything, models, font))

@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lra_bench.errors import UserError
 
-from .arguments import (
-    NO_OVERRIDES,
-    Model,
-    Task,
-    by_folder,
-    cells_of,
-    code_folder,
-    path_of,
-    seeds_in,
-)
+from .arguments import NO_OVERRIDES, Model, Task, by_folder, cells_of, code_folder, path_of, seeds_in
 from .checked import Folder, public
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import from_dict, options_from
 from lra_bench.config.validation import check_hardware
 from lra_bench.contracts import UserError
-from lra_bench.measurements.length_curves import attempt_now, joined, section
+from lra_bench.measurements.length_curves import attempt_now, joined, place, section
 from lra_bench.measurements.points import Extrapolation, ExtrapolationPoint
 from lra_bench.progress import say
 from lra_bench.records.reference import reference_root
@@ -29,19 +29,6 @@ if TYPE_CHECKING:
     from lra_bench.training.checkpoint import Checkpoints
 
 ALL_KNOBS = "ALL"
-
-
-@dataclass(frozen=True)
-class _Request:
-    """The evaluations to run: lengths in tokens, names of knobs, and the points of the record that are kept.
-
-    ``longest`` is the largest length of the kept and the new points.
-    """
-
-    lengths: list[int]
-    knobs: list[str]
-    longest: int
-    kept: Extrapolation
 
 
 def reevaluate(
@@ -89,9 +76,7 @@ def reevaluate(
 
     boards = reference_root()
     if boards is not None and path.resolve().is_relative_to(boards.resolve()):
-        raise UserError(
-            f"{path}: belongs to a reference board, which cannot be changed; run lra-bench bench for its cell first"
-        )
+        raise UserError(f"{path}: belongs to a reference board; run lra-bench bench for its cell first")
     unlocked = store.load(path)
     _weights(unlocked)
     # Read the record again under the lock: another process may have changed it.
@@ -104,31 +89,32 @@ def reevaluate(
             machine.apply()
             task, model = _restored(record, config, machine)
         selected_knobs = select_knobs(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
-        request = _request(record, task, lengths, selected_knobs)
-        ratios = [length / task.spec.train_length for length in request.lengths]
-        changed: dict[str, Any] = {"extrapolation_ratios": ratios, "extrapolation_knobs": request.knobs}
+        lengths, selected_knobs, kept = _requested(record, task, lengths, selected_knobs)
+        longest = max([*(point["length"] for point in kept["points"]), *lengths])
+        ratios = [length / task.spec.train_length for length in lengths]
+        changed: dict[str, Any] = {"extrapolation_ratios": ratios, "extrapolation_knobs": selected_knobs}
         options = replace(config.measure, **changed)
         number = record.attempt + 1
-        found = extrapolate(model, task, options, machine, attempt=number, longest=request.longest)
+        found = extrapolate(model, task, options, machine, attempt=number, longest=longest)
         attempt = attempt_now(
             number, machine.slug, environment.environment(machine)["hardware"], environment.code_version()
         )
-        after = joined(request.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
+        after = joined(kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
         if write:
-            at_training_length = (result for place, result in found.evaluations.items() if place.ratio == 1)
+            at_training_length = (result for key, result in found.evaluations.items() if key.ratio == 1)
             test = next((result for result in at_training_length if result.target_correct is not None), None)
             subject = Subject(config, task, model, test=test)
             context = Context(machine, machine, number, options.evaluation_batch_size, lambda: attempt)
             # Slices of an existing record remain: they are parts of its test score, which is not measured again.
             if not record.slices and test is not None:
                 record.slices = Slices(options).measure(subject, context)
-            if record.minimal_pairs is None and task.spec.train_length in request.lengths:
+            if record.minimal_pairs is None and task.spec.train_length in lengths:
                 record.minimal_pairs = MinimalPairs(options).measure(subject, context)
             _join(record, after, found, number)
             update(record)
     # Each as it is stored, if it is part of the section.
-    stored = {(p["variant"], p["knob"], p["length"], p["attempt"]): p for p in after["points"]}
-    return after, [stored.get((p["variant"], p["knob"], p["length"], p["attempt"]), p) for p in found.points]
+    stored = {(*place(point), point["attempt"]): point for point in after["points"]}
+    return after, [stored.get((*place(point), point["attempt"]), point) for point in found.points]
 
 
 def trained_model(path: Path, config_dir: Path | None = None, trusted: Sequence[str] = ()) -> nn.Module:
@@ -180,30 +166,24 @@ def _restored(record: Record, config: CellConfig, hardware: Hardware, with_data:
     """
     from lra_bench.config.objects import build_model, build_task
     from lra_bench.data.batches import Rows
+    from lra_bench.data.cache import Cache
 
     checkpoints = _weights(record)
     task = build_task(config)
     model = build_model(config, task.spec)
     finish = getattr(model, "finish", None)
     if with_data or finish is not None:
-        _prepare(task, record)
+        task.prepare(Cache())
+        if record.data is not None and record.data["fingerprint"] != task.fingerprint():
+            raise UserError(
+                f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
+                f"{record.data['fingerprint']}, here {task.fingerprint()}); provide the same data or run the cell again"
+            )
     model = hardware.place(model)
     checkpoints.load_best(model, (record.training or {}).get("best_weights_sha256"))
     if finish is not None:
         finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
     return task, model
-
-
-def _prepare(task: Task, record: Record) -> None:
-    """Prepare the data of a task. Raises ``UserError`` if it differs from the data of the record."""
-    from lra_bench.data.cache import Cache
-
-    task.prepare(Cache())
-    if record.data is not None and record.data["fingerprint"] != task.fingerprint():
-        raise UserError(
-            f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
-            f"{record.data['fingerprint']}, here {task.fingerprint()}); provide the same data or run the cell again"
-        )
 
 
 @contextmanager
@@ -250,8 +230,10 @@ def _config(record: Record, hardware: str | None, config_dir: Path | None) -> Ce
     return replace(config, hardware=options)
 
 
-def _request(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> _Request:
-    """Return the evaluations to run for the given lengths and knobs.
+def _requested(
+    record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]
+) -> tuple[list[int], list[str], Extrapolation]:
+    """Return the lengths and knobs to evaluate, and the section of the record whose points are kept.
 
     In language modelling a new longest context changes which tokens are scored. Then all points of the record are
     measured again and none is kept. Raises ``UserError`` if no length remains or a length is below 1.
@@ -264,12 +246,11 @@ def _request(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence
         raise UserError(f"--knobs: the record has no length beyond the {trained:,} tokens of training; add --lengths")
     if selected[0] < 1:
         raise UserError(f"--lengths {selected[0]}: must be at least 1")
-    longest = max([*before, *selected])
-    if task.spec.kind == "language_modeling" and before and longest > before[-1]:
-        say(f"A context of {longest:,} tokens changes which tokens are scored; all contexts are measured again.")
+    if task.spec.kind == "language_modeling" and before and selected[-1] > before[-1]:
+        say(f"A context of {selected[-1]:,} tokens changes which tokens are scored; all contexts are measured again.")
         knobs = list(dict.fromkeys([*(point["knob"] for point in kept["points"] if point["knob"]), *knobs]))
         selected, kept = sorted({*before, *selected}), section(trained, [], [], [], higher)
-    return _Request(selected, list(knobs), longest, kept)
+    return selected, list(knobs), kept
 
 
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:
@@ -284,8 +265,8 @@ def _join(record: Record, after: Extrapolation, found: Measured, number: int) ->
     old = tables.predictions(record)
     if old is not None:
         old = old if "knob" in old else old.assign(knob="")
-        again = {(place.variant, place.knob, place.length) for place in found.evaluations}
-        places = zip(old["variant"], old["knob"], old["length"], strict=True)
-        parts.insert(0, old[[place not in again for place in places]])
+        again = {(key.variant, key.knob, key.length) for key in found.evaluations}
+        keys = zip(old["variant"], old["knob"], old["length"], strict=True)
+        parts.insert(0, old[[key not in again for key in keys]])
     record.extrapolation, record.attempt = after, number
     store.amend(record, pd.concat(parts, ignore_index=True) if parts else None)

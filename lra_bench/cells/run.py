@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -19,7 +20,7 @@ from lra_bench.records.status import status_of
 from lra_bench.runtime.garbage import reduce_collections
 from lra_bench.runtime.limits import TimeUp, debugging, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
-from lra_bench.runtime.subprocesses import last_lines, prepare_child, set_affinity, stage_reporter
+from lra_bench.runtime.subprocesses import last_lines, prepare_child, stage_reporter
 
 from .cell import RECORDED, Cell, already_completed, blank_record, exit_code, now
 from .locks import cell_lock, checkpoint_folder
@@ -95,8 +96,12 @@ def run(
             record.finished_at = now()
             record.wall_seconds = time.perf_counter() - began
             curves, predictions = stages.curves, stages.predictions
-            if fault := record.fault():
-                record = _without_measurements(record, cell, fault)
+            if fault := record.fault():  # the schema refuses a measured value
+                measured, record = record, blank_record(cell, record.attempt, record.environment)
+                record.status = "failed"
+                record.reason = f"a measured value cannot be stored: {fault.removeprefix('record: ')}"
+                for name in ("started_at", "finished_at", "wall_seconds"):
+                    setattr(record, name, getattr(measured, name))
                 curves = predictions = None
             # Finish writing the record despite signals, also repeated ones.
             with deferred(again=ignore) as interrupted:
@@ -108,15 +113,6 @@ def run(
         finally:
             stages.close()
     return kept, outcome.code if record.status == outcome.status else exit_code(record.status)
-
-
-def _without_measurements(record: Record, cell: Cell, fault: str) -> Record:
-    """Return a record of the same attempt with status ``failed``, because the schema refuses a measured value."""
-    failed = blank_record(cell, record.attempt, record.environment)
-    failed.status, failed.reason = "failed", f"a measured value cannot be stored: {fault.removeprefix('record: ')}"
-    failed.started_at, failed.finished_at = record.started_at, record.finished_at
-    failed.wall_seconds = record.wall_seconds
-    return failed
 
 
 def _guarded(stages: Stages) -> CellEnd:
@@ -159,7 +155,8 @@ def main() -> int:
     """Run the cell that is given as JSON on standard input, and return the exit code of the process."""
     request = json.load(sys.stdin)
     reduce_collections()  # saves time while modules are imported
-    set_affinity(request["cores"])
+    if request["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, request["cores"])
     # If memory runs out, the kernel kills this process before its parent, which records the failure.
     prepare_child(signal.SIGTERM, 500)
     # An exception from a signal handler could look like a failed import, so SIGTERM ends the process during imports,

@@ -17,20 +17,19 @@ from lra_bench.config.measurements import measurements
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.pretraining import check_options, has_objective, pretrains
 from lra_bench.config.search import is_trial, reference_lr
-from lra_bench.contracts import Prepared, TaskSpec
+from lra_bench.contracts import Prepared
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.checks import check_split
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.examples import repeats
 from lra_bench.data.windows import cut_all
-from lra_bench.measurements.extrapolation import PointKey, interval, margins
+from lra_bench.measurements.extrapolation import PointKey, interval, interval_of_task, margins, score_of_task
 from lra_bench.measurements.length_curves import attempt_now
 from lra_bench.measurements.parameters import ParameterCounts
 from lra_bench.measurements.points import Attempt
 from lra_bench.measurements.restriction import Restricted
 from lra_bench.measurements.subject import Context, Subject
-from lra_bench.measurements.task_score import interval_of_task, score_of_task
 from lra_bench.records.machines import CEILING
 from lra_bench.records.schema import Record
 from lra_bench.records.skill import strongest
@@ -67,8 +66,8 @@ class Stages:
     Args:
         record: The record to fill.
         cell: The cell to measure.
-        hardware: Hardware of all processes of the cell.
-        alone: Hardware of this process.
+        group: Hardware of all processes of the cell.
+        hardware: Hardware of this process.
         results: The results folder.
         folder: The checkpoint folder of the cell.
         report: Function that is called with the name of each stage when it starts.
@@ -78,36 +77,30 @@ class Stages:
         self,
         record: Record,
         cell: Cell,
+        group: Hardware,
         hardware: Hardware,
-        alone: Hardware,
         results: Path,
         folder: Path,
         report: Callable[[str], None] = lambda stage: None,
     ) -> None:
         self.record, self.cell, self.results = record, cell, results
-        self.group, self.hardware = hardware, alone
+        self.group, self.hardware = group, hardware
         self.config = cell.config
         # A run can be continued on other hardware, after its checkpoint was copied to the folder of the other key.
         without_hardware = str(replace(cell.key, hardware="any"))
         self.checkpoints = Checkpoints(folder, self.config.hardware.checkpoint_seconds, cell=without_hardware)
         self.tracker = tracker(self.config.tracker)
         self.report = report
-        self._stage = ""
-        self.stage = "starting"
+        self.stage = ""
+        self._begin("starting")
         self.validation_floor: tuple[str | None, float | None] = (None, None)
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
         self.measurements = [each(self.config.measure) for each in measurements().values()]
 
-    @property
-    def stage(self) -> str:
-        """Name of the current stage."""
-        return self._stage
-
-    @stage.setter
-    def stage(self, stage: str) -> None:
-        if stage != self._stage:
-            self._stage = stage
+    def _begin(self, stage: str) -> None:
+        if stage != self.stage:
+            self.stage = stage
             self.report(stage)
 
     def measure(self) -> None:
@@ -130,7 +123,7 @@ class Stages:
         self.tracker.finish(self.record, self.curves)
 
     def _prepare(self) -> tuple[Task, dict[str, Rows]]:
-        self.stage = "preparing data"
+        self._begin("preparing data")
         task = build_task(self.config)
         task.prepare(Cache())
         for name in SPLITS:
@@ -166,7 +159,7 @@ class Stages:
         return {names: int(count) for names, count in counts.items()}
 
     def _build(self, task: Task) -> nn.Module:
-        self.stage = "building the model"
+        self._begin("building the model")
         with located(self.config):
             model: nn.Module = build_model(self.config, task.spec)
         capability = getattr(model, "capability", None)
@@ -175,7 +168,9 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        if is_users(self.config) and _can_be_checked(model, task.spec):
+        network_of_pairs = task.spec.kind == "matching" and getattr(model, "mixers", None) is None
+        needs_preparation = isinstance(model, Prepared)
+        if is_users(self.config) and not network_of_pairs and not needs_preparation:
             causal = bool(getattr(model, "causal", task.spec.direction == "causal"))
             missing = check_before_training(self.config, task.spec, causal, self.hardware.device)
             self.record.parameters["without_gradient"] = missing
@@ -190,7 +185,7 @@ class Stages:
 
     def _pretrain(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> None:
         """Pretrain the network, whose selected weights are then in the checkpoints."""
-        self.stage = f"pretraining ({self.config.pretrain.name})"
+        self._begin(f"pretraining ({self.config.pretrain.name})")
         check_options(self.config, task.spec)
         inputs = input_rows(rows, self.config, task.spec)
         floor = constant_floor(inputs["validation"], self.config.measure.evaluation_batch_size)
@@ -205,7 +200,7 @@ class Stages:
         self.record.add_section("pretraining", section(fit, self.config, task.spec, len(inputs["train"]), floor))
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
-        self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config.train.batch_size}"
+        self._begin(f"training at {task.spec.train_length:,} tokens, batch {self.config.train.batch_size}")
         restore_collections()
         name, floor = self.validation_floor
         if self.group.strategy != "none":
@@ -224,7 +219,7 @@ class Stages:
         return fit
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
-        self.stage = "finishing"
+        self._begin("finishing")
         assert self.record.training is not None
         self.record.training["best_weights_sha256"] = self.checkpoints.load_best(self.hardware.place(model))
         finish = getattr(model, "finish", None)
@@ -232,25 +227,13 @@ class Stages:
             finish(rows["train"], rows["validation"])
 
     def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Subject:
-        self.stage = "testing"
+        self._begin("testing")
         batch_size = self.config.measure.evaluation_batch_size
-        stream = self.config.train.order == "stream"
-        validation = evaluate(
-            model,
-            rows["validation"],
-            task.spec,
-            self.hardware,
-            batch_size,
-            "Validation, reloaded",
-            self.config.train.validation_tokens,
-            stream=stream,
-        )
+        run, stream = (task.spec, self.hardware, batch_size), self.config.train.order == "stream"
+        places = self.config.train.validation_tokens
+        validation = evaluate(model, rows["validation"], *run, "Validation, reloaded", places, stream=stream)
         each_target = task.spec.kind != "language_modeling"  # for the slices
-        test = evaluate(
-            *(model, rows["test"], task.spec, self.hardware, batch_size, "Test"),
-            each_target=each_target,
-            stream=stream,
-        )
+        test = evaluate(model, rows["test"], *run, "Test", each_target=each_target, stream=stream)
         self.record.metrics = {
             "validation": _metric(validation, task),  # type: ignore[dict-item]
             "test": _metric(test, task),  # type: ignore[dict-item]
@@ -278,7 +261,7 @@ class Stages:
         for measurement in self.measurements:
             if not measurement.stage or any(getattr(subject, each) is None for each in measurement.needs):
                 continue
-            self.stage = measurement.stage
+            self._begin(measurement.stage)
             section = measurement.measure(subject, context)
             for name in measurement.sections or (measurement.name,):
                 record.add_section(name, section[name] if measurement.sections else section)
@@ -296,12 +279,6 @@ def largest(peaks: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
     """Return the largest value over ranks for each kind of peak; None if the value of a rank is unknown."""
     found = {kind: [peak[kind] for peak in peaks] for kind in peaks[0]}
     return {kind: None if None in values else max(filter(None, values), default=0) for kind, values in found.items()}
-
-
-def _can_be_checked(model: nn.Module, spec: TaskSpec) -> bool:
-    """Return whether a model runs without a preparation, on single sequences."""
-    network_of_pairs = spec.kind == "matching" and getattr(model, "mixers", None) is None
-    return not (network_of_pairs or isinstance(model, Prepared))
 
 
 def _validation_floor(task: Task, rows: Rows, tokens: int | None) -> tuple[str | None, float | None]:

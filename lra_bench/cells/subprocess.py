@@ -116,16 +116,12 @@ class CellProcess:
             "attempt": number,
             "restart": restart,
             "stages": stage,
+            "cores": cores,
         }
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # the process has already ended; outcome() handles its exit code
-            self._process.stdin.write(json.dumps({**request, "cores": cores}))
+            self._process.stdin.write(json.dumps(request))
             self._process.stdin.close()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""

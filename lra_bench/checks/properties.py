@@ -1,8 +1,7 @@
 """Comparisons of two computations that must be equal if a model has a declared property.
 
-Each function returns two tensors and leaves the tolerance to the caller. ``run(x, lengths)`` returns the outputs for
-inputs x (B, N, ...) right-padded after ``lengths``, None for no padding. Outputs are (B, N, ...), or (B, K) with one
-vector per sequence.
+``run(x, lengths)`` returns the outputs for inputs x (B, N, ...) right-padded after ``lengths``, None for no padding.
+Outputs are (B, N, ...), or (B, K) with one vector per sequence.
 """
 
 from __future__ import annotations
@@ -65,11 +64,6 @@ def with_more_padding(run: Run, x: Tensor, lengths: Sequence[int] | None, more: 
     short = zero_padding(run(x, lengths), known, n)
     long = zero_padding(run(torch.cat((x, more), 1), known), known, n + more.shape[1])
     return short, long[:, :n] if long.dim() > 2 else long
-
-
-def with_other_rows(run: Run, x: Tensor, other: Tensor) -> Pair:
-    """Return the outputs of the first row of x (B, N, ...), and those if the other rows are those of ``other``."""
-    return run(x, None)[:1], run(torch.cat((x[:1], other[1:])), None)[:1]
 
 
 def read_in_parts(network: Readable, batch: Batch, parts: Sequence[int]) -> tuple[Tensor, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.hooks import RemovableHandle
 
 from lra_bench.build import load_class
 from lra_bench.config.objects import build_model
@@ -40,13 +39,8 @@ FORMS: tuple[Mapping[str, Any], ...] = (
 Continuous inputs have gradients, and an output per token shows the influence of each token on each other.
 """
 
-TOLERANCES = {
-    torch.float64: 1e-7,
-    torch.float32: 2e-3,
-    torch.complex64: 2e-3,
-    torch.bfloat16: 5e-2,
-    torch.float16: 5e-2,
-}
+TOLERANCES = {torch.float64: 1e-7, **dict.fromkeys((torch.float32, torch.complex64), 2e-3)}
+TOLERANCES |= dict.fromkeys((torch.bfloat16, torch.float16), 5e-2)
 """Largest relative difference of equal outputs: rounding errors, for example of Fourier transforms."""
 
 
@@ -193,13 +187,13 @@ def _built(config: CellConfig, spec: TaskSpec, device: torch.device, precise: bo
     raise AssertionError
 
 
-def fill_zeros(network: nn.Module, deviation: float = 0.1) -> None:
+def fill_zeros(network: nn.Module) -> None:
     """Replace parameters whose elements are all zero by random ones."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.numel() and (parameter == 0).all():
-                parameter.copy_(deviation * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
 
 
 @contextmanager
@@ -216,7 +210,9 @@ def filled_padding(network: nn.Module, seed: int) -> Iterator[None]:
         other = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)).to(x)
         return torch.where(context.padding.valid[..., None], x, 10 * other), *arguments[1:]
 
-    with _removed_at_end([each.register_forward_pre_hook(fill) for each in mixers_of(network)]):
+    with ExitStack() as hooks:
+        for each in mixers_of(network):
+            hooks.enter_context(each.register_forward_pre_hook(fill))
         yield
 
 
@@ -241,18 +237,10 @@ def contract(network: nn.Module) -> Iterator[None]:
                 f"{where}: returns y of {_kind(result[0])} for x of shape {tuple(x.shape)}; y must have the shape of x"
             )
 
-    with _removed_at_end([each.register_forward_hook(compare) for each in mixers_of(network)]):
+    with ExitStack() as hooks:
+        for each in mixers_of(network):
+            hooks.enter_context(each.register_forward_hook(compare))
         yield
-
-
-@contextmanager
-def _removed_at_end(hooks: Sequence[RemovableHandle]) -> Iterator[None]:
-    """Remove hooks at the end of the context."""
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _kind(value: Any) -> str:
@@ -285,13 +273,9 @@ def located(config: CellConfig) -> Iterator[None]:
         files = {str(file): file.name for file in outside_modules(_nodes(config)).values()}
         calls = traceback.extract_tb(error.__traceback__)
         own = [f"{files[call.filename]}, line {call.lineno}" for call in calls if call.filename in files]
-        where = own[-1] if own else _methods(config)
+        classes = (load_class(target, object, "model") for target in targets(_nodes(config)) if is_outside(target))
+        where = own[-1] if own else ", ".join(map(definition, classes))
         raise UserError(f"model: {type(error).__name__} in {where}: {first_line(error)}") from error
-
-
-def _methods(config: CellConfig) -> str:
-    named = filter(is_outside, targets(_nodes(config)))
-    return ", ".join(definition(load_class(target, object, "model")) for target in named)
 
 
 def is_users(config: CellConfig) -> bool:

@@ -18,6 +18,7 @@ from lra_bench.runtime.subprocesses import PARENT, prepare_child
 
 from .options import (
     ConfigDir,
+    DryRun,
     Overrides,
     Reference,
     Results,
@@ -40,9 +41,7 @@ def bench(
     reference: Reference = None,
     config_dir: ConfigDir = None,
     source: Source = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with status, reason and estimated cost; run none")
-    ] = False,
+    dry_run: DryRun = False,
     print_config: Annotated[
         bool,
         typer.Option(
@@ -130,17 +129,27 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
     """Print a table of the cells, after the trials that they need, and the estimated cost of those that must run."""
     from lra_bench.config.import_path import importable
     from lra_bench.grid.changes import changed_since
-    from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.search import all_trials, trials_to_add
-    from lra_bench.grid.status import must_run
 
     most_added = trials_to_add(planned, root, rerun)
     planned = [*all_trials(planned, root, rerun), *planned]
-    to_run = [each for each in planned if must_run(each, rerun)]
-    estimated = estimates(to_run, root, boards)
-    costs = dict(zip((each.cell.key for each in to_run), estimated, strict=True))
     with importable(config_dir):
         reasons = [each.reason or changed_since(each.cell, root, config_dir) for each in planned]
+    print_cells(planned, reasons, root, boards, rerun)
+    if most_added:
+        say(f"Searches add trials, depending on the results of these: at most {most_added} more trials.")
+
+
+def print_cells(
+    planned: Any, reasons: Sequence[str], root: Path, boards: Path | None, rerun: str, others: bool = False
+) -> None:
+    """Print a table of planned cells, and the estimated cost of those that must run (``grid.cost.estimates``)."""
+    from lra_bench.grid.cost import estimates, summary
+    from lra_bench.grid.status import must_run
+
+    to_run = [each for each in planned if must_run(each, rerun)]
+    found = estimates(to_run, root, boards, others=others)
+    costs = dict(zip((each.cell.key for each in to_run), found, strict=True))
     print_table(
         [
             {"cell": str(each.cell.key), "status": each.status, "cost": costs.get(each.cell.key), "reason": reason}
@@ -148,9 +157,7 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
         ]
     )
     if to_run:
-        say(summary(to_run, estimated))
-    if most_added:
-        say(f"Searches add trials, depending on the results of these: at most {most_added} more trials.")
+        say(summary(to_run, found))
 
 
 def _print_outcome(each: Any, record: Any) -> None:
@@ -206,17 +213,13 @@ def _print_next_steps(
     option = f" --protocol {last.key.protocol}" if last.key.protocol_name in UNRANKED else ""
     lines.append(("compare with all other records", f"leaderboard --tasks {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
-        lines.append((f"run {MIN_SEEDS} seeds, to test differences", _with_seeds(overrides, config_dir, MIN_SEEDS)))
+        folder = ["--config-dir", str(config_dir)] if config_dir else []
+        kept = [text for text in overrides if not text.startswith("seed=")]
+        seeds = f"seed={','.join(map(str, range(MIN_SEEDS)))}"
+        lines.append((f"run {MIN_SEEDS} seeds, to test differences", shlex.join(["bench", *folder, *kept, seeds])))
     width = max(len(meaning) for meaning, _ in lines)
     print("Next steps:")
     for meaning, command in lines:
         print(f"  {meaning:<{width}}  {follow_up(command, results)}")
     if protocol.next:
         print(f"Results of protocol={protocol.name} are preliminary; use protocol={protocol.next} next.")
-
-
-def _with_seeds(overrides: Sequence[str], config_dir: Path | None, count: int) -> str:
-    """Return the command for the same cells with the seeds 0 to ``count`` - 1, without the name of the program."""
-    folder = ["--config-dir", str(config_dir)] if config_dir else []
-    kept = [text for text in overrides if not text.startswith("seed=")]
-    return shlex.join(["bench", *folder, *kept, f"seed={','.join(map(str, range(count)))}"])

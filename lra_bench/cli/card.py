@@ -10,7 +10,8 @@ import typer
 from lra_bench.errors import from_here
 from lra_bench.progress import say
 
-from .options import ConfigDir, Overrides, Reference, Results, print_table, root_of
+from .bench import print_cells
+from .options import ConfigDir, DryRun, Overrides, Reference, Results, root_of
 
 
 def card(
@@ -20,9 +21,7 @@ def card(
         str, typer.Option(help="Models that are profiled and drawn next to the model and the Transformer")
     ] = "local,mamba2",
     pdf: Annotated[bool, typer.Option("--pdf", help="Also print the card on A4 with an installed Chromium")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with their status and estimated duration; run none")
-    ] = False,
+    dry_run: DryRun = False,
     results: Results = None,
     reference: Reference = None,
     config_dir: ConfigDir = None,
@@ -54,20 +53,9 @@ def card(
 
 def _print_plan(planned: Any, root: Path, boards: Path | None) -> None:
     """Print a table of the cells, and the estimated duration of those that must run and of the profile."""
-    from lra_bench.grid.cost import estimates, format_duration, summary
-    from lra_bench.grid.status import must_run
+    from lra_bench.grid.cost import format_duration
 
-    to_run = [each for each in planned.cells if must_run(each, "never")]
-    found = estimates(to_run, root, boards, others=True)
-    costs = dict(zip((each.cell.key for each in to_run), found, strict=True))
-    print_table(
-        [
-            {"cell": str(each.cell.key), "status": each.status, "cost": costs.get(each.cell.key), "reason": each.reason}
-            for each in planned.cells
-        ]
-    )
-    if to_run:
-        say(summary(to_run, found))
+    print_cells(planned.cells, [each.reason for each in planned.cells], root, boards, "never", others=True)
     if planned.profile_seconds:
         names = ", ".join(each.name for each in planned.profile.candidates)
         say(f"Profile of {names}: at least {format_duration(planned.profile_seconds)}.")

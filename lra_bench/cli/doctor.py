@@ -23,25 +23,39 @@ ENOUGH_DISK_BYTES = 5 * 2**30
 
 def examine(results: Path) -> Iterator[Finding]:
     """Check versions, extras, devices, memory, system load, folders and tracker, in that order; yield the findings."""
-    yield Finding("python", sys.version.split()[0], (3, 11) <= sys.version_info[:2] < (3, 14))
-    yield _torch()
-    yield from _extras()
-    yield _compiler()
-    yield _cores()
-    yield from _gpus()
-    for finding in (_devices, _free_memory, _resident_memory, _load):
-        yield finding()
-    yield from _folders(results)
-    yield _checkpoints()
-    yield _records(results)
-    yield _tracker()
-
-
-def _torch() -> Finding:
+    import psutil
     import torch
 
+    from lra_bench.cells.checkpoint_store import checkpoints, totals
+    from lra_bench.data.cache import Cache
+    from lra_bench.progress import say
+    from lra_bench.records.store import paths
+    from lra_bench.runtime.hardware import HardwareOptions, resolve
+    from lra_bench.tracking.account import default_mode
+
+    yield Finding("python", sys.version.split()[0], (3, 11) <= sys.version_info[:2] < (3, 14))
     numbers = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    return Finding("torch", torch.__version__, numbers >= (2, 6))
+    yield Finding("torch", torch.__version__, numbers >= (2, 6))
+    yield from _extras()
+    yield _compiler()
+    usable, all_cores = usable_cpus(), os.cpu_count() or 1
+    limited = f" of {all_cores} (limited by affinity or the quota of a cgroup)" if usable < all_cores else ""
+    yield Finding("usable cores", f"{usable}{limited}")
+    yield from _gpus()
+    hardware = resolve(HardwareOptions())
+    yield Finding("hardware=auto means", f"{hardware.slug} ({hardware.threads} threads)")
+    memory = psutil.virtual_memory()
+    yield Finding("free memory", f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB")
+    yield _resident_memory()
+    load = os.getloadavg()[0]
+    busy = load >= 0.5 * usable
+    yield Finding("system load", f"{load:.1f} on {usable} cores{f' ({BUSY})' if busy else ''}", None if busy else True)
+    yield from _folders(results)
+    sizes = (f"{what} {size / 2**20:,.1f} MiB" for what, size in totals(checkpoints(Cache().root)))
+    yield Finding("checkpoints", f"{', '.join(sizes)} (lra-bench clean removes them)")
+    count = len(paths(results, broken=say))  # without reading them
+    yield Finding("records", f"{count:,} (lra-bench results check validates them)")
+    yield Finding("W&B", default_mode())
 
 
 def _extras() -> Iterator[Finding]:
@@ -72,12 +86,6 @@ def _compiler() -> Finding:
     return Finding("C++ compiler", found or "none, so hardware.compile=true has no effect on a CPU")
 
 
-def _cores() -> Finding:
-    usable, all_cores = usable_cpus(), os.cpu_count() or 1
-    limited = f" of {all_cores} (limited by affinity or the quota of a cgroup)" if usable < all_cores else ""
-    return Finding("usable cores", f"{usable}{limited}")
-
-
 def _gpus() -> Iterator[Finding]:
     """Yield for each NVIDIA or AMD GPU a finding that states whether torch can use it."""
     import torch
@@ -92,20 +100,17 @@ def _gpus() -> Iterator[Finding]:
         return
     build = torch_build()
     for gpu in gpus:
+        usable: bool | None = False
         if not build:
-            verdict, usable = (
-                f"torch {torch.__version__} is a CPU build; install a CUDA build (pytorch.org/get-started)",
-                False,
-            )
+            verdict = f"torch {torch.__version__} is a CPU build; install a CUDA build (pytorch.org/get-started)"
         elif torch.cuda.is_available():
             verdict, usable = f"torch is built for {build}", True
         elif os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
             verdict, usable = "hidden by CUDA_VISIBLE_DEVICES", None
         else:
-            verdict, usable = (
+            verdict = (
                 f"torch cannot use it: it is built for {build}; install a newer driver, "
-                "or a build of torch for an older CUDA version (pytorch.org/get-started)",
-                False,
+                "or a build of torch for an older CUDA version (pytorch.org/get-started)"
             )
         yield Finding("GPU", f"{gpu}; {verdict}", usable)
 
@@ -124,20 +129,6 @@ def _nvidia_smi() -> list[str]:
     ]
 
 
-def _free_memory() -> Finding:
-    import psutil
-
-    memory = psutil.virtual_memory()
-    return Finding("free memory", f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB")
-
-
-def _devices() -> Finding:
-    from lra_bench.runtime.hardware import HardwareOptions, resolve
-
-    hardware = resolve(HardwareOptions())
-    return Finding("hardware=auto means", f"{hardware.slug} ({hardware.threads} threads)")
-
-
 def _resident_memory() -> Finding:
     import torch
 
@@ -147,12 +138,6 @@ def _resident_memory() -> Finding:
         pass
     works = peak.peak_resident_growth_bytes is not None
     return Finding("CPU peak memory", "measured" if works else "cannot be measured here; recorded as null", works)
-
-
-def _load() -> Finding:
-    load, cpus = os.getloadavg()[0], usable_cpus()
-    value = f"{load:.1f} on {cpus} cores"
-    return Finding("system load", value, True) if load < 0.5 * cpus else Finding("system load", f"{value} ({BUSY})")
 
 
 def _folders(results: Path) -> Iterator[Finding]:
@@ -179,27 +164,3 @@ def _folders(results: Path) -> Iterator[Finding]:
     raw = os.environ.get("LRA_BENCH_DATA")
     if raw:
         yield Finding("raw data", raw, Path(raw).is_dir())
-
-
-def _checkpoints() -> Finding:
-    """Report the size of the checkpoints in the cache."""
-    from lra_bench.cells.checkpoint_store import checkpoints, totals
-    from lra_bench.data.cache import Cache
-
-    sizes = (f"{what} {size / 2**20:,.1f} MiB" for what, size in totals(checkpoints(Cache().root)))
-    return Finding("checkpoints", f"{', '.join(sizes)} (lra-bench clean removes them)")
-
-
-def _records(results: Path) -> Finding:
-    """Count the records without reading them; ``lra-bench results check`` reads them."""
-    from lra_bench.progress import say
-    from lra_bench.records.store import paths
-
-    count = len(paths(results, broken=say))
-    return Finding("records", f"{count:,} (lra-bench results check validates them)")
-
-
-def _tracker() -> Finding:
-    from lra_bench.tracking.account import default_mode
-
-    return Finding("W&B", default_mode())

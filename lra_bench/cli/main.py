@@ -26,7 +26,6 @@ from . import tables as cli_tables
 from .bench import bench
 from .card import card
 from .clean import clean
-from .completion import in_bash
 from .examples import EXAMPLES, add_examples
 from .new import new
 from .options import (
@@ -36,6 +35,7 @@ from .options import (
     RecordName,
     Reference,
     Results,
+    in_bash,
     print_findings,
     print_json,
     print_table,

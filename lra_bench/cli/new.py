@@ -23,8 +23,12 @@ class Kind(StrEnum):
     measurement = "measurement"
 
 
-EXAMPLES = {Kind.model: "my_mixer", Kind.task: "echo", Kind.measurement: "state_norm"}
-"""Names of the examples in the guides ``docs/adding-a-<kind>.md``. A wheel contains the guides in ``guides/``."""
+EXAMPLES = {
+    Kind.model: ("my_mixer", "model={name} task=listops"),
+    Kind.task: ("echo", "task={name} model=transformer"),
+    Kind.measurement: ("state_norm", "model=gru task=listops backbone.causal=true"),
+}
+"""Names of the examples in ``docs/adding-a-<kind>.md``, in a wheel ``guides/``, and options that run them."""
 
 
 def new(
@@ -55,12 +59,8 @@ def new(
         except OSError as error:
             raise UserError(f"--folder {folder}: {why(error)}; choose another folder") from error
         print(folder / path)
-    options = {
-        Kind.model: f"model={name} task=listops",
-        Kind.task: f"task={name} model=transformer",
-        Kind.measurement: "model=gru task=listops backbone.causal=true",
-    }
-    print(f"Run it: lra-bench bench --config-dir {folder} {options[kind]} protocol=smoke")
+    options = EXAMPLES[kind][1].format(name=name)
+    print(f"Run it: lra-bench bench --config-dir {folder} {options} protocol=smoke")
 
 
 def rendered(kind: Kind, name: str) -> dict[str, str]:
@@ -69,7 +69,7 @@ def rendered(kind: Kind, name: str) -> dict[str, str]:
     They are the example of the guide ``docs/adding-a-<kind>.md``, renamed to ``name``.
     """
     folder = next(filter(Path.is_dir, (Path(__file__).parents[1] / "guides", CHECKOUT / "docs")))
-    text, original = (folder / f"adding-a-{kind}.md").read_text(encoding="utf-8"), EXAMPLES[kind]
+    text, original = (folder / f"adding-a-{kind}.md").read_text(encoding="utf-8"), EXAMPLES[kind][0]
     found = dict(re.findall(r'^```\w+ title="ideas/(.+?)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL))
     pairs = list(zip(_spellings(original), _spellings(name), strict=True))
     names = dict(reversed(pairs))  # if class and words have the same spelling, that of the class is used

@@ -1,29 +1,47 @@
-"""Options shared by several commands, and functions that print their output."""
+"""Options shared by several commands, their completion in shells, and functions that print output."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from lra_bench.config.groups import GROUPS, option_files
+from lra_bench.config.task_groups import group_names
 from lra_bench.errors import from_here
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.safe_text import printable
 
-from .completion import override
+
+def complete(incomplete: str) -> list[str]:
+    """Complete the name of a group, or the last option of a comma list."""
+    group, given, value = incomplete.partition("=")
+    if not given:
+        found = [name for name in GROUPS if name.startswith(group)]
+        # A single completion would be followed by a space; return the options of the group instead.
+        return complete(f"{found[0]}=") if len(found) == 1 else [f"{name}=" for name in found]
+    if group not in GROUPS:
+        return []
+    before, comma, last = value.rpartition(",")
+    names = (*option_files(group), *(group_names() if group == "task" else ()), "ALL")
+    return [f"{group}={before}{comma}{name}" for name in names if name.startswith(last)]
+
 
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
         help="key=value, such as model=performer train.lr=3e-4; several values: seed=0,1,2; all options: model=ALL; a "
         "group of tasks: task=lra",
-        autocompletion=override,
+        autocompletion=complete,
     ),
 ]
 Results = Annotated[
@@ -61,6 +79,9 @@ Reference = Annotated[
         "--reference",
         help="Folder of reference boards, or none; default: $LRA_BENCH_REFERENCE, or the boards of lra-bench",
     ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the cells with status, reason and estimated cost; run none")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 Source = Annotated[str | None, typer.Option("--source", help="File or folder of raw data; same as task.source=…")]
@@ -128,3 +149,30 @@ def print_findings(findings: Iterable[Finding], wrong: str = "PROBLEM") -> None:
 def rounded(value: Any) -> Any:
     """Format a float with four decimal places; return any other value unchanged."""
     return f"{value:.4f}" if isinstance(value, float) else value
+
+
+def in_bash(answer: Callable[[], object]) -> None:
+    """Handle a completion request from bash, which splits ``key=value`` into three words and completes the last.
+
+    ``answer`` prints the completions for the words in the environment. It is called only for words that contain ``=``.
+    """
+    if os.environ.get("_LRA_BENCH_COMPLETE") != "complete_bash":
+        return
+    try:
+        words = os.environ["COMP_WORDS"].split("\n")
+        cursor = int(os.environ["COMP_CWORD"])
+    except (KeyError, ValueError):
+        return
+    start = next((place - 1 for place in (cursor, cursor - 1) if 1 < place < len(words) and words[place] == "="), None)
+    if start is None:
+        return
+    prefix = f"{words[start]}="
+    joined = prefix + "".join(words[start + 2 : cursor + 1])
+    os.environ["COMP_WORDS"] = "\n".join([*map(shlex.quote, words[:start]), joined])
+    os.environ["COMP_CWORD"] = str(start)
+    answers = io.StringIO()
+    try:
+        with redirect_stdout(answers):
+            answer()
+    finally:
+        sys.stdout.writelines(f"{line.removeprefix(prefix)}\n" for line in answers.getvalue().splitlines())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,7 +43,13 @@ def profile(
         for profile, path in profiles(planned, root, config_dir):
             measured.append(profile)
             if not as_json:
-                _print_profile(profile, tables(profile))
+                print(f"{profile.task} · {profile.protocol} · {profile.hardware}")
+                for title, rows in tables(profile):
+                    if rows:
+                        print(f"\n{title}")
+                        print_table(rows)
+                for warning in profile.warnings:
+                    say(f"Note: {warning}.")
             if output is not None:
                 write_csv(measured, output)
             say(f"wrote {path}")
@@ -55,13 +60,3 @@ def profile(
         print_json([profile.as_dict() for profile in measured])
     if absent:
         raise typer.Exit(2)
-
-
-def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
-    print(f"{found.task} · {found.protocol} · {found.hardware}")
-    for title, rows in tables:
-        if rows:
-            print(f"\n{title}")
-            print_table(rows)
-    for warning in found.warnings:
-        say(f"Note: {warning}.")

@@ -115,7 +115,7 @@ def _print_transfers(transfers: list[Transfer]) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a record."""
-    from lra_bench.records.json_schema import record_schema
+    from lra_bench.records.schema import record_schema
 
     print_json(record_schema())
 

@@ -51,15 +51,10 @@ def leaderboard(
         str | None, typer.Option(help="Headings of the columns to show, such as score,floor,parameters; default: all")
     ] = None,
     against: Annotated[
-        str | None,
-        typer.Option(help="Variant that every row is compared with, such as local; default: transformer"),
+        str | None, typer.Option(help="Variant that every row is compared with, such as local; default: transformer")
     ] = None,
     everything: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help=f"Show all tables in the terminal, {HIDDEN}; other formats always contain them",
-        ),
+        bool, typer.Option("--all", help=f"Show all tables in the terminal, {HIDDEN}; other formats always do")
     ] = False,
     as_json: Json = False,
     from_wandb: Annotated[
@@ -267,7 +262,7 @@ def plot(
     config_dir: ConfigDir = None,
 ) -> None:
     """Draw figures of the records, as PDF, PNG and CSV, with captions."""
-    from lra_bench.figures.stored import draw_stored
+    from lra_bench.figures import draw_stored
 
     drawn = draw_stored(name, results, reference, tasks, protocol, width, output, everything, models, font)
     with closing(drawn) as paths:

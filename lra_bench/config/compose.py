@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import UserError
 
 from . import loading, yaml_files
+from .automatic import automatic_position, hybrid_mixer
 from .groups import is_group_choice, roots
-from .hybrid import hybrid_mixer
-from .position import automatic_position
 from .pretraining import NONE
 from .protocols import Layer, Protocol, combined, leaves, merged
-from .schema import Backbone, CellConfig, Measure, added_keys, extended_backbone, measure_options, own_options
+from .schema import Backbone, CellConfig, added_keys, extended_backbone, measure_options, own_options
 from .serialization import WrongValue, converted, from_dict
 from .validation import check_model_file, check_name, check_override, is_section
 
@@ -44,10 +43,6 @@ PRETRAIN = "pretrain"
 VARIANT_SECTIONS = ("model", "position")
 VARIANT_KEYS = ("backbone.causal", "backbone._target_", *added_keys())
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
-
-
-REPLACED = "search.space"
-"""Option whose value is a mapping that replaces the one in a file instead of being merged with it."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,9 @@ class Loader:
         choices = {**defaults()["choices"], **{group: name for group, _, name in groups}}
         values = [self._parse(text) for text in checked if not is_group_choice(text)]
         for each in values:
-            _check_section(each)
+            key = each.key_or_group
+            if is_section(key) and not isinstance(each.value(), Mapping):
+                raise UserError(f"{_written(each)}: is a group of options; write {key}.OPTION=…")
         if choices["position"] == "auto":
             preliminary = _resolved(_with_values(combined(self._layers(choices, values)), values), ())
             choices["position"] = automatic_position(preliminary, choices, self._option, self.config_dir)
@@ -175,13 +172,14 @@ class Loader:
         for each in values:
             if each.key_or_group.startswith("backbone."):
                 check_name(each.key_or_group, str(each.input_line).partition("=")[2], own)
-        key = (*choices.values(), str(own))
-        if key not in self._files:
-            self._files[key] = _file_config(layers, values)
-        config = _converted(_with_values(combined(layers), values), layers, values) if values else self._files[key]
+        chosen = (*choices.values(), str(own))
+        if chosen not in self._files:
+            self._files[chosen] = _file_config(layers, values)
+        files = self._files[chosen]
+        config = _converted(_with_values(combined(layers), values), layers, values) if values else files
         missing = self._protocol(choices["protocol"]).refuses(choices["task"], choices["model"])
         users = [Layer("override", nested(each.key_or_group, each.value())) for each in values]
-        return Loaded(config, self._files[key], choices, [*layers, *users], missing)
+        return Loaded(config, files, choices, [*layers, *users], missing)
 
     def layers(self, choices: Mapping[str, str]) -> list[Layer]:
         """Return the values of all files for the choice of each group, in the order in which they are merged."""
@@ -207,7 +205,7 @@ class Loader:
         named = [each["_target_"] for each in backbones if isinstance(each, Mapping) and "_target_" in each]
         named += [each.value() for each in values if each.key_or_group == "backbone._target_"]
         backbone: Callable[[], Backbone] = extended_backbone(named[-1] and str(named[-1]))
-        return [Layer("default", _schema_defaults(backbone, measure_options())), *layers]
+        return [Layer("default", asdict(CellConfig(backbone=backbone(), measure=measure_options()()))), *layers]
 
 
 def _file_config(layers: Sequence[Layer], values: Sequence[Override]) -> dict[str, Any]:
@@ -221,24 +219,11 @@ def _file_config(layers: Sequence[Layer], values: Sequence[Override]) -> dict[st
     return merged(config, nested("backbone._target_", files["backbone"]["_target_"])) if target else config
 
 
-@cache
-def _schema_defaults(backbone: Callable[[], Backbone], measure: Callable[[], Measure]) -> dict[str, Any]:
-    """Return the default of each option; do not change it."""
-    return asdict(CellConfig(backbone=backbone(), measure=measure()))
-
-
 def nested(key: str, value: Any) -> dict[str, Any]:
     """Return ``{"a": {"b": value}}`` for the key ``a.b``."""
     for name in reversed(key.split(".")):
         value = {name: value}
     return dict(value)
-
-
-def _check_section(override: Override) -> None:
-    """Raise ``UserError`` if an override sets a section to a single value."""
-    key = override.key_or_group
-    if is_section(key) and not isinstance(override.value(), Mapping):
-        raise UserError(f"{_written(override)}: is a group of options; write {key}.OPTION=…")
 
 
 def _written(override: Override) -> str:
@@ -252,7 +237,7 @@ def _with_values(config: Mapping[str, Any], values: Sequence[Override]) -> dict[
         key, value = override.key_or_group, override.value()
         if override.is_add() and _has_value(found, key):
             raise UserError(f"{override.input_line}: the option has a value; write it without +")
-        if key == REPLACED:
+        if key == "search.space":  # a mapping that replaces the one in a file instead of being merged with it
             found = merged(found, nested(key, None))
         found = merged(found, nested(key, value))
     return found

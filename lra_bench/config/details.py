@@ -86,8 +86,7 @@ def option_list() -> list[dict[str, Any]]:
         One mapping per option, with the keys ``name``, ``default``, ``description`` and ``section``, which is true for
         the row of a section or group that precedes its options.
     """
-    rows = list(_options_below("", CellConfig))
-    return [row for row in rows if row["name"]]
+    return [row for row in _options_below("", CellConfig) if row["name"]]
 
 
 def option_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

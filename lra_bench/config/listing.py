@@ -116,9 +116,10 @@ def _cells(config_dir: Path | None) -> list[dict[str, Any]]:
 def by_family(rows: list[dict[str, Any]], config_dir: Path | None = None) -> dict[str, list[dict[str, Any]]]:
     """Group models by family, in alphabetical order; models without a family come last."""
     files = option_files("model", config_dir)
-    found = {row["name"]: _family(files[row["name"]]) for row in rows}
-    names = sorted(set(found.values()), key=lambda name: (not name, name))
-    return {name or "no family": [row for row in rows if found[row["name"]] == name] for name in names}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(_family(files[row["name"]]), []).append(row)
+    return {name or "no family": found[name] for name in sorted(found, key=lambda name: (not name, name))}
 
 
 def _family(model: Path) -> str:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
-EMPTY = "empty"
-"""Name of an empty configuration, to which Hydra adds an option file."""
-
 GLOBAL = "_global_"
 """Package in the header of a file whose sections are those of the configuration, not those of its group."""
 
@@ -58,37 +55,40 @@ def by_hydra(group: str, name: str, config_dir: Path | None) -> dict[str, Any]:
     from yaml import YAMLError
 
     sources = ",".join(quoted(f"file://{root}") for root in roots(config_dir)[1:])
-    ConfigStore.instance().store(name=EMPTY, node={})
+    ConfigStore.instance().store(name="empty", node={})  # Hydra adds the option file to it
     try:
         with initialize_config_module(PACKAGE, version_base="1.3"):  # version_base selects Hydra's defaults
             searched = [f"hydra.searchpath=[{sources}]"] if sources else []
-            composed = hydra_compose(EMPTY, [f"+{group}={name}", *searched])
+            composed = hydra_compose("empty", [f"+{group}={name}", *searched])
         return OmegaConf.to_container(composed, resolve=False)  # type: ignore[return-value]
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError, RecursionError) as error:
         fault = " ".join(str(error).split())
         raise UserError(f"{group}={name}: a configuration file cannot be read ({fault})") from error
 
 
-def refuse_if_long(text: str) -> None:
-    """Raise ``UserError`` if an override has more than ``MOST_CHARACTERS``."""
+def parse_any(text: str) -> Override:
+    """Parse an override, which may have several values. Raises ``UserError`` if it is too long or cannot be parsed."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
     if len(text) > MOST_CHARACTERS:
         option = text.lstrip("+").partition("=")[0][:100]
         raise UserError(
             f"{option}: has {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed; write long values into "
             "a file of --config-dir"
         )
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        fault = str(error).splitlines()[0].partition(" expecting ")[0]
+        if text.endswith(","):
+            fault = "a value is missing after the last comma"
+        raise UserError(f"{text}: cannot be read as key=value ({fault})") from error
 
 
 def parse(text: str) -> Override:
-    """Parse an override. Raises ``UserError`` if it is too long, cannot be parsed, or has several values."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    refuse_if_long(text)
-    try:
-        override = OverridesParser.create().parse_override(text)
-    except HydraException as error:
-        raise mistake([text], error) from error
+    """Parse an override with one value. Raises ``UserError`` as ``parse_any``, or if it has several values."""
+    override = parse_any(text)
     if override.package is not None:
         raise UserError(f"{text.lstrip('+')}: there is no such option")
     if override.is_sweep_override():

@@ -63,12 +63,9 @@ def one_cycle(step: int, steps: int, warmup_steps: int) -> float:
     return end + (1 - end) * triangle(step, steps, warmup_steps)
 
 
-LINEAR_END = 0.2
-"""Fraction of the steps after the warm-up in which ``trapezoid`` falls linearly from the peak rate to zero."""
-
 SCHEDULES: dict[str, Schedule] = {
     "constant": warmed_up(lambda remaining: 1.0),
-    "trapezoid": warmed_up(lambda remaining: min(1.0, remaining / LINEAR_END)),
+    "trapezoid": warmed_up(lambda remaining: min(1.0, remaining / 0.2)),  # falls in the last fifth of the steps
     "linear": warmed_up(lambda remaining: remaining),
     "cosine": warmed_up(lambda remaining: 0.5 * (1 + math.cos(math.pi * (1 - remaining)))),
     "rsqrt": rsqrt,

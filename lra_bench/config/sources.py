@@ -262,15 +262,12 @@ def _digest(content: bytes) -> str:
 def _plain(node: Any) -> Any:
     """Return a syntax tree as tuples and lists, without empty fields, which differ between versions of Python."""
     if isinstance(node, list):
-        return [_plain(each) for each in node if not _is_docstring(each)]
+        return [_plain(each) for each in node if not (isinstance(each, ast.Expr) and _is_text(each.value))]
     if not isinstance(node, ast.AST):
         return node
     values = [(name, _plain(value)) for name, value in ast.iter_fields(node)]
     return type(node).__name__, [(name, value) for name, value in values if value is not None and value != []]
 
 
-def _is_docstring(node: Any) -> bool:
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
@@ -41,16 +40,12 @@ def task_group(name: str, config_dir: Path | None = None) -> TaskGroup:
     tasks, ratios = (node.get("tasks"), node.get("measured_at") or {}) if isinstance(node, dict) else (None, {})
     if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) for task in tasks):
         raise UserError(f"task={name}: {files[name]} has no tasks; they must be a list of names of tasks")
-    if not isinstance(ratios, dict) or not all(_is_ratio(ratio) for ratio in ratios.values()):
+    if not isinstance(ratios, dict) or not all(type(ratio) in (int, float) and ratio > 0 for ratio in ratios.values()):
         raise UserError(f"task={name}: {files[name]}: measured_at must be a mapping from tasks to positive numbers")
     apart = node.get("apart", False)
     if not isinstance(apart, bool):
         raise UserError(f"task={name}: {files[name]}: apart must be true or false")
     return TaskGroup(tuple(tasks), {str(task): float(ratio) for task, ratio in ratios.items()}, apart)
-
-
-def _is_ratio(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def group_names(config_dir: Path | None = None) -> list[str]:

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -29,7 +29,7 @@ from lra_bench.runtime.hardware import HardwareOptions
 from .groups import GROUPS, listing, option_files, option_paths
 from .hints import OTHER_NAMES, check_bare_words, suggest_options
 from .loading import quoted
-from .schema import Backbone, CellConfig, Measure, Train, added_keys, measure_options
+from .schema import Backbone, CellConfig, Measure, added_keys, measure_options
 from .search import LR, OPTUNA, SCALES, is_range, searches
 from .task_groups import ALL, group_names
 
@@ -166,23 +166,17 @@ def check_lists(config: CellConfig) -> None:
         cycle = shown(train.beta1_cycle)
         raise UserError(f"train.beta1_cycle={cycle}: must be two numbers, such as [0.95,0.85], or null")
     if train.length_warmup is not None:
-        _check_length_warmup(train)
+        where = f"train.length_warmup={shown(train.length_warmup)}"
+        if any(len(pair) != 2 or min(pair) < 1 for pair in train.length_warmup):
+            raise UserError(f"{where}: must be pairs of a length and a number of steps, such as [[128,800],[512,200]]")
+        if (steps := sum(steps for _, steps in train.length_warmup)) >= train.steps:
+            raise UserError(f"{where}: has {steps:,} of {train.steps:,} steps (train.steps); leave some for the others")
     if search.name == LR and len(set(search.rates)) < max(2, len(search.rates)):
         raise UserError(f"search.rates={shown(search.rates)}: must be two or more different rates")
     if search.name == OPTUNA:
         _check_space(config)
     if searches(config) and len(set(search.seeds)) < max(1, len(search.seeds)):
         raise UserError(f"search.seeds={shown(search.seeds)}: must be one or more different seeds")
-
-
-def _check_length_warmup(train: Train) -> None:
-    """Raise ``UserError`` if ``train.length_warmup`` has wrong entries or leaves no step for the training length."""
-    where = f"train.length_warmup={shown(train.length_warmup)}"
-    pairs = train.length_warmup or []
-    if any(len(pair) != 2 or min(pair) < 1 for pair in pairs):
-        raise UserError(f"{where}: must be pairs of a length and a number of steps, such as [[128,800],[512,200]]")
-    if (steps := sum(steps for _, steps in pairs)) >= train.steps:
-        raise UserError(f"{where}: has {steps:,} of {train.steps:,} steps (train.steps); leave some for the others")
 
 
 SEARCHED = ("train", "backbone", "model", "position")
@@ -251,38 +245,31 @@ def before_planning(config: CellConfig, overrides: Sequence[str], modified: Sequ
         modified: The options of the protocol that the user changed.
         missing: Why the protocol has no values for the cell, empty if it has.
     """
-    _check_search(config, overrides, modified)
-    if missing:
-        raise UserError(missing)
-
-
-def _check_search(config: CellConfig, overrides: Sequence[str], modified: Sequence[str]) -> None:
-    """Raise ``UserError`` if the overrides of a cell contradict its search."""
     given = {text.partition("=")[0].lstrip("+"): text.lstrip("+") for text in overrides}
     for option in RESERVED:
         if option in given:
             choices = "pretrain=masked or pretrain=none" if option == "pretrain.name" else "search=lr or search=none"
             raise UserError(f"{given[option]}: is set by lra-bench; write {choices}")
-    if not searches(config):
-        return
     for option in config.search.space if config.search.name == OPTUNA else ():
         if option in given:
             raise UserError(f"{given[option]}: search=optuna chooses {option}; leave it out, or out of search.space")
     if config.search.name == LR and ("train.lr" in given or "train.lr" in modified):
         text = given.get("train.lr", f"train.lr={config.train.lr:g}")
-        raise UserError(
-            f"{text}: search=lr chooses the learning rate; leave out train.lr, or set search=none to train at this rate"
-        )
-    if config.seed in config.search.seeds:
-        seeds = ",".join(map(str, config.search.seeds))
-        raise UserError(f"seed={config.seed}: is a seed of the search (search.seeds=[{seeds}]); choose another seed")
+        raise UserError(f"{text}: search=lr chooses the learning rate; leave out train.lr, or set search=none")
+    if searches(config) and config.seed in (seeds := config.search.seeds):
+        raise UserError(f"seed={config.seed}: is a seed of the search (search.seeds={shown(seeds)}); choose another")
+    if missing:
+        raise UserError(missing)
 
 
 def refuses_network(config: CellConfig) -> str | None:
     """Return why a whole network does not support the options of the layers around a mixer, None if it does."""
     if not config.model.get("network"):
         return None
-    given = [f"{key}={value}" for key in added_keys() if (value := attrgetter(key)(config)) != _default(key)]
+    defaults = replace(config, backbone=Backbone())
+    given = [
+        f"{key}={value}" for key in added_keys() if (value := attrgetter(key)(config)) != attrgetter(key)(defaults)
+    ]
     if config.model.get("controller"):
         given.insert(0, "model.controller")
     if not given:
@@ -291,14 +278,28 @@ def refuses_network(config: CellConfig) -> str | None:
     return f"{given[0]}: {name} is a whole network without layers around a mixer; leave it out or choose another model"
 
 
-def _default(key: str) -> Any:
-    return attrgetter(key.removeprefix("backbone."))(Backbone())
-
-
 def check_machine(config: CellConfig) -> None:
-    """Raise ``UserError`` if this machine does not support the options ``hardware`` of a cell."""
+    """Raise ``UserError`` if this machine does not support ``hardware`` of a cell, or cannot split its batches."""
     check_hardware(config.hardware)
-    _check_batch(config)
+    options, batch_size = config.hardware, config.train.batch_size
+    processes, most = hardware.processes_of(options), options.micro_batch
+    if config.backbone.norm == "batch" and most and most * processes < batch_size:
+        advice = "hardware.strategy=ddp" if options.strategy == "none" else "a larger hardware.processes"
+        raise UserError(
+            f"hardware.micro_batch={most}: backbone.norm=batch normalises over all examples of a batch "
+            f"(train.batch_size={batch_size}), so they must be computed in one pass; leave hardware.micro_batch out or "
+            f"set {advice}"
+        )
+    if batch_size < processes:
+        raise UserError(
+            f"train.batch_size={batch_size}: is smaller than hardware.processes={processes}; lower hardware.processes"
+        )
+    if most == 1 and batch_size % processes and options.strategy == "fsdp":
+        raise UserError(
+            "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
+            f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
+            "set hardware.micro_batch=2"
+        )
 
 
 def check_hardware(options: HardwareOptions) -> None:
@@ -331,27 +332,4 @@ def check_hardware(options: HardwareOptions) -> None:
     if find_spec("fla") is None:
         raise UserError(
             f"hardware.accelerated=true: needs flash-linear-attention; install it with {install_command('accelerated')}"
-        )
-
-
-def _check_batch(config: CellConfig) -> None:
-    """Raise ``UserError`` if a batch cannot be split into micro-batches and processes as required."""
-    options, batch_size = config.hardware, config.train.batch_size
-    processes, most = hardware.processes_of(options), options.micro_batch
-    if config.backbone.norm == "batch" and most and most * processes < batch_size:
-        advice = "hardware.strategy=ddp" if options.strategy == "none" else "a larger hardware.processes"
-        raise UserError(
-            f"hardware.micro_batch={most}: backbone.norm=batch normalises over all examples of a batch "
-            f"(train.batch_size={batch_size}), so they must be computed in one pass; leave hardware.micro_batch out or "
-            f"set {advice}"
-        )
-    if batch_size < processes:
-        raise UserError(
-            f"train.batch_size={batch_size}: is smaller than hardware.processes={processes}; lower hardware.processes"
-        )
-    if most == 1 and batch_size % processes and options.strategy == "fsdp":
-        raise UserError(
-            "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
-            f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
-            "set hardware.micro_batch=2"
         )

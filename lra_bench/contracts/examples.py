@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -135,15 +135,9 @@ class Batch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
         """Return a batch with the results of ``function`` for each tensor of this batch except ``host_lengths``."""
-        return Batch(
-            lengths=function(self.lengths),
-            targets=function(self.targets),
-            tokens=None if self.tokens is None else function(self.tokens),
-            values=None if self.values is None else function(self.values),
-            extra={name: function(value) for name, value in self.extra.items()},
-            full=self.full,
-            host_lengths=self.host_lengths,
-        )
+        names = "lengths", "targets", "tokens", "values"
+        mapped: dict[str, Any] = {name: function(value) for name in names if (value := getattr(self, name)) is not None}
+        return replace(self, **mapped, extra={name: function(value) for name, value in self.extra.items()})
 
     def to(self, device: torch.device | str) -> Batch:
         """Return a copy of the batch on ``device``. Copies from pinned memory are asynchronous."""

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NamedTuple,
-    Protocol,
-    Self,
-    get_args,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from lra_bench.errors import UserError
 
@@ -278,9 +268,9 @@ class Capability:
     code: str | None = None
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(Capability).items():
-            value, choices = getattr(self, name), get_args(hint)
-            if get_origin(hint) is Literal and value not in choices:
+        for name, hint in typing.get_type_hints(Capability).items():
+            value, choices = getattr(self, name), typing.get_args(hint)
+            if typing.get_origin(hint) is Literal and value not in choices:
                 raise UserError(f"{name}={value!r} in the declared capabilities: choose {', '.join(choices)}")
             if hint in (bool, float) and not isinstance(value, (int, float) if hint is float else bool):
                 kind = "a number" if hint is float else "True or False"

@@ -113,14 +113,14 @@ class TorchRows(torch.utils.data.Dataset[dict[str, Tensor]]):
 class ShuffledBatches:
     """Training batches in random order, a pure function of (seed, step).
 
-    Every epoch is a permutation of the examples. A batch may contain examples of two epochs. Raises ``ValueError`` if
+    Every epoch is a permutation of the examples; a batch may contain examples of two epochs. Raises ``ValueError`` if
     there are no examples.
     """
 
-    def __init__(self, rows: Rows, batch_size: int, seed: int, multiple: int = 64) -> None:
+    def __init__(self, rows: Rows, batch_size: int, seed: int) -> None:
         if not len(rows):
             raise ValueError("there are no rows to sample batches from")
-        self.rows, self.batch_size, self.seed, self.multiple = rows, batch_size, seed, multiple
+        self.rows, self.batch_size, self.seed = rows, batch_size, seed
         self._orders: dict[int, Integers] = {}
 
     def indices(self, step: int) -> Integers:
@@ -132,7 +132,7 @@ class ShuffledBatches:
 
     def __call__(self, step: int) -> Batch:
         """Return the batch of one step."""
-        return self.rows.batch(self.indices(step), multiple=self.multiple)
+        return self.rows.batch(self.indices(step))
 
     def _order(self, epoch: int) -> Integers:
         if epoch not in self._orders:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.errors import UserError
@@ -88,18 +89,29 @@ class Cache:
             return found
         if not writes_cache():
             with bar(total, description) as advance:
-                return _in_memory(make(advance))
-        with self._lock(folder, description):
+                built = make(advance)
+                if isinstance(built, Iterator):
+                    import datasets
+                    import pyarrow
+
+                    built = datasets.Dataset(pyarrow.concat_tables(built))
+                return built
+        with self._root_in_errors():
+            lock = hold(folder, description)
+        with lock:
             if (found := self._open(folder)) is not None:
                 return found
             if folder.exists():
                 say(f"{folder.name}: {_damage(folder) or 'cannot be read'}; rebuilding it")
             with self._root_in_errors():
                 _sweep(folder)
-            with bar(total, description) as advance, self._temporary_folder(folder) as temporary:
-                built, destination = make(advance), temporary / "complete"
+                temporary = TemporaryDirectory(
+                    prefix=f"{folder.name}.building-", dir=folder.parent, ignore_cleanup_errors=True
+                )
+            with bar(total, description) as advance, temporary as scratch:
+                built, destination = make(advance), Path(scratch, "complete")
                 if isinstance(built, Iterator):
-                    rows = self._write_tables(built, temporary / "stream", destination, key)
+                    rows = self._write_tables(built, Path(scratch, "stream"), destination, key)
                 else:
                     rows = len(built)
                     with self._root_in_errors():
@@ -148,8 +160,7 @@ class Cache:
         If the manifest is missing or damaged, only its name is returned.
         """
         folder = self.path(name, key)
-        manifest = _manifest(folder)
-        if manifest is None:
+        if (manifest := _manifest(folder)) is None:
             return [MANIFEST]
         return [
             file
@@ -168,25 +179,6 @@ class Cache:
             attributes = manifest["name"], manifest["key"], path.parent, manifest["rows"], size, manifest["description"]
             found.append(Entry(*attributes))
         return found
-
-    @contextmanager
-    def _lock(self, folder: Path, description: str) -> Iterator[None]:
-        """Hold the lock of a data set inside the context; ``description`` begins the message while waiting."""
-        with self._root_in_errors():
-            held = hold(folder, description)
-        with held:
-            yield
-
-    @contextmanager
-    def _temporary_folder(self, folder: Path) -> Iterator[Path]:
-        """Create a temporary folder next to ``folder``, removed at the end of the context."""
-        temporary = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
-        with self._root_in_errors():
-            temporary.mkdir(parents=True)
-        try:
-            yield temporary
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
     def _write_tables(self, tables: Iterator[pyarrow.Table], stream: Path, destination: Path, fingerprint: str) -> int:
         """Save tables as one data set, keeping one at a time in memory, and return the number of rows.
@@ -282,8 +274,7 @@ def _is_valid(manifest: Any) -> bool:
 
 def _damage(folder: Path) -> str | None:
     """Return a description of a missing file or wrong file size in a folder, or None; checksums are not computed."""
-    manifest = _manifest(folder)
-    if manifest is None:
+    if (manifest := _manifest(folder)) is None:
         return f"{MANIFEST} is missing or damaged"
     for file, known in manifest["files"].items():
         path = folder / file
@@ -292,14 +283,6 @@ def _damage(folder: Path) -> str | None:
         if (size := path.stat().st_size) != known["bytes"]:
             return f"{file} has {size:,} bytes instead of {known['bytes']:,}"
     return None
-
-
-def _in_memory(built: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Dataset:
-    """Return the data set that a builder returned or yielded, in memory."""
-    import datasets
-    import pyarrow
-
-    return datasets.Dataset(pyarrow.concat_tables(built)) if isinstance(built, Iterator) else built
 
 
 def _save(dataset: datasets.Dataset, destination: Path) -> None:
@@ -331,13 +314,11 @@ def _finish(complete: Path, folder: Path, attributes: dict[str, Any]) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove a data set, if it exists, and its temporary folders of killed processes; the caller holds the lock."""
-    for path in folder.parent.glob(f"{folder.name}.building-*"):
-        shutil.rmtree(path, ignore_errors=True)
     if folder.exists():
         # Rename first, so that no reader opens a folder of which some files are already removed.
-        temporary = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
-        folder.replace(temporary)
-        shutil.rmtree(temporary)
+        folder.replace(folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}"))
+    for path in folder.parent.glob(f"{folder.name}.building-*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -108,10 +108,8 @@ def is_list(dataset: datasets.Dataset, name: str) -> bool:
     """Return whether a column contains lists instead of numbers."""
     import pyarrow
 
-    kind = dataset.data.schema.field(name).type
-    return bool(
-        pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind)
-    )
+    kinds = pyarrow.ListType, pyarrow.LargeListType, pyarrow.FixedSizeListType
+    return isinstance(dataset.data.schema.field(name).type, kinds)
 
 
 def _chunks(dataset: datasets.Dataset, name: str) -> list[Any]:

@@ -87,7 +87,7 @@ class Examples:
         """Return a 128-bit digest of each example (of one document)."""
         memory, ends = memoryview(self.values.data), np.cumsum(self.lengths)
         spans = zip((ends - self.lengths).tolist(), ends.tolist(), strict=True)
-        return [hashlib.blake2b(memory[start:end], digest_size=16).digest() for start, end in spans]
+        return [_digest(memory[start:end]) for start, end in spans]
 
 
 def join(parts: Iterable[Examples]) -> Examples:
@@ -102,7 +102,7 @@ def join(parts: Iterable[Examples]) -> Examples:
 
 def digests_of(dataset: datasets.Dataset) -> set[bytes]:
     """Return the set of 128-bit digests of the inputs of all examples."""
-    return {hashlib.blake2b(content, digest_size=16).digest() for content in _contents(dataset)}
+    return set(map(_digest, _contents(dataset)))
 
 
 def repeats(splits: Mapping[str, datasets.Dataset]) -> dict[str, float]:
@@ -114,15 +114,12 @@ def repeats(splits: Mapping[str, datasets.Dataset]) -> dict[str, float]:
     Returns:
         Number of examples by names of the later and of the earlier split, such as ``test in train``; without zeros.
     """
-    inputs = {
-        name: [hashlib.blake2b(content, digest_size=16).digest() for content in _contents(dataset)]
-        for name, dataset in splits.items()
-    }
-    counts = {
-        f"{later} in {earlier}": float(sum(map(set(inputs[earlier]).__contains__, inputs[later])))
-        for later, earlier in ((b, a) for a, b in itertools.combinations(splits, 2))
-    }
-    return {names: count for names, count in counts.items() if count}
+    inputs = {name: list(map(_digest, _contents(dataset))) for name, dataset in splits.items()}
+    found = {}
+    for earlier, later in itertools.combinations(splits, 2):
+        if count := sum(map(set(inputs[earlier]).__contains__, inputs[later])):
+            found[f"{later} in {earlier}"] = float(count)
+    return found
 
 
 def content_sha256(dataset: datasets.Dataset) -> str:
@@ -137,6 +134,10 @@ def content_sha256(dataset: datasets.Dataset) -> str:
     else:
         digest.update(numbers(dataset, "target").astype("<i8").tobytes())
     return digest.hexdigest()
+
+
+def _digest(content: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def _inputs(dataset: datasets.Dataset) -> ListColumn:

@@ -78,16 +78,11 @@ class InputRows(Rows):
             following = real.roll(-1, 1)
             following[:, -1] = False
             return replace(plain, targets=_targets(plain.inputs.roll(-1, 1), following))
-        return _hide(plain, real & self._hidden(plain, step), self.spec)
-
-    def _hidden(self, batch: Batch, step: int) -> Tensor:
-        """Return which positions are hidden, (B, N)."""
-        assert self.probability is not None
-        hidden = torch.zeros(batch.size, batch.width, dtype=torch.bool)
-        for place, (row, length) in enumerate(zip(batch.extra["row"].tolist(), batch.lengths.tolist(), strict=True)):
+        hidden = torch.zeros_like(real)
+        for place, (row, length) in enumerate(zip(plain.extra["row"].tolist(), plain.lengths.tolist(), strict=True)):
             found = hidden_positions(self.seed, step, row, length, self.probability, self.span)
             hidden[place, :length] = torch.from_numpy(found)
-        return hidden
+        return _hide(plain, hidden, self.spec)
 
     def _targets_of(self, rows: Integers, width: int) -> NDArray[np.int64]:
         """Return no targets, because ``batch`` makes them from the inputs."""
@@ -119,4 +114,4 @@ class InputBatches(ShuffledBatches):
     def __call__(self, step: int) -> Batch:
         """Return the batch of one step."""
         assert isinstance(self.rows, InputRows)
-        return self.rows.batch(self.indices(step), multiple=self.multiple, step=step)
+        return self.rows.batch(self.indices(step), step=step)

@@ -51,7 +51,14 @@ def locate(
             if the cache contains a different file with the name of a file to download.
     """
     if source is not None and source != "official":
-        return _find_in_source(source, folders, find, missing)
+        root = expanded(source, "task.source")
+        if not root.exists():
+            raise UserError(f"task.source={source}: does not exist; set it to {missing}")
+        if (found := _find_first((root, *(root / name for name in folders)), find)) is not None:
+            return found
+        for link in sorted(root.iterdir()) if root.is_dir() else ():
+            refuse_broken_link(link)
+        raise UserError(f"task.source={source}: does not contain {missing}")
     if value := os.environ.get("LRA_BENCH_DATA"):
         root = expanded(value, "LRA_BENCH_DATA")
         if not root.is_dir():
@@ -70,20 +77,14 @@ def locate(
             f"task.source: {task} needs {missing}; put the data into {raw} or a folder of $LRA_BENCH_DATA "
             f"({' or '.join(folders)}), or set task.source=PATH to its location"
         )
-    _download_all(remotes, raw, cache)
+    try:
+        for remote in remotes:
+            download(remote, raw, cache.digests)
+    except NotFetched as error:
+        absent = [remote for remote in remotes if not (raw / remote.file).exists()]
+        raise NotFetched(absent, raw, error.reason) from error
     if (found := _find_first((raw,), find)) is None:
         raise RuntimeError(f"{task}: its official files do not contain {missing}")
-    return found
-
-
-def _find_in_source(source: str, folders: Sequence[str], find: Callable[[Path], Files | None], missing: str) -> Files:
-    root = expanded(source, "task.source")
-    if not root.exists():
-        raise UserError(f"task.source={source}: does not exist; set it to {missing}")
-    if (found := _find_first((root, *(root / name for name in folders)), find)) is None:
-        for link in sorted(root.iterdir()) if root.is_dir() else ():
-            refuse_broken_link(link)
-        raise UserError(f"task.source={source}: does not contain {missing}")
     return found
 
 
@@ -92,12 +93,3 @@ def _find_first(places: Sequence[Path], find: Callable[[Path], Files | None]) ->
         if place.exists() and (found := find(place)) is not None:
             return found
     return None
-
-
-def _download_all(remotes: Sequence[Remote], folder: Path, cache: DataCache) -> None:
-    try:
-        for remote in remotes:
-            download(remote, folder, cache.digests)
-    except NotFetched as error:
-        absent = [remote for remote in remotes if not (folder / remote.file).exists()]
-        raise NotFetched(absent, folder, error.reason) from error

@@ -43,9 +43,7 @@ class Windows:
     def spans(self) -> list[tuple[int, int, int]]:
         """The predicted tokens as (document, start, stop), one entry per sequence of adjacent windows."""
         spans: list[tuple[int, int, int]] = []
-        for document, first, stop in zip(
-            *map(np.ndarray.tolist, (self.documents, self.firsts, self.stops)), strict=True
-        ):
+        for document, first, stop in np.stack((self.documents, self.firsts, self.stops), 1).tolist():
             if spans and spans[-1][::2] == (document, first + 1):
                 spans[-1] = (document, spans[-1][1], stop + 1)
             else:
@@ -68,9 +66,7 @@ class Windows:
         """
         tokens = np.zeros((len(self), width or int(self.lengths.max())), dtype=np.int64)
         targets = np.full_like(tokens, NOT_SCORED)
-        spans = zip(
-            *(column.tolist() for column in (self.documents, self.starts, self.firsts, self.stops)), strict=True
-        )
+        spans = np.stack((self.documents, self.starts, self.firsts, self.stops), 1).tolist()
         for row, (document, start, first, stop) in enumerate(spans):
             text = rows.row(document)[start : stop + 1]
             tokens[row, : stop - start] = text[:-1]

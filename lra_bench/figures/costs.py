@@ -84,7 +84,7 @@ class _ScoreVsSpeed(Scatter):
     memory = ("train_peak_allocated_bytes", "train_peak_resident_growth_bytes")
 
     def known(self, records: Sequence[Record]) -> list[bool]:
-        return [run.tokens_per_second(run.train) is not None for run in near_score(records)]
+        return [run.alone(run.train) is not None for run in near_score(records)]
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         frame = scores(records)

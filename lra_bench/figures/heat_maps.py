@@ -91,11 +91,10 @@ class _Abilities(TaskTable):
         return "" if measured.get("floor", record.best_floor()) is not None else "without a floor"
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
-        """Return one row per variant and task, from the seeds with a score, or from all seeds if none has one.
+        """Return one row per variant and task, in the order of the group, aggregated over seeds as in ``heat_map``.
 
-        Tasks are in the order of the group. ``ratio`` is the length of the examples relative to the training length: 1,
-        or that of ``measured_at`` in the file of the group. ``skill`` is 0 if the mean over seeds does not exceed the
-        floor.
+        ``ratio`` is the length of the examples relative to the training length, ``measured_at`` in the file of the
+        group. ``skill`` is 0 if the mean over seeds does not exceed the floor.
         """
         group = task_group(GROUP)
         measured: list[dict[Any, Any]] = scores(records).to_dict("records")

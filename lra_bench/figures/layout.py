@@ -34,8 +34,7 @@ PLANNED_LEGEND = 0.8 * MOST_LEGEND  # the layout can make a page a fifth lower t
 MOST_MISSING = 0.03  # difference of the height of all axes from the requested one that needs no further computation
 
 
-Legend = tuple[dict[str, Any], float]
-"""Arguments of ``Figure.legend`` and height in inches."""
+Legend = tuple[dict[str, Any], float]  # arguments of ``Figure.legend``, and height in inches
 
 
 @dataclass

@@ -42,12 +42,8 @@ def times(ratio: float) -> str:
     return ratio_name(ratio).replace("x", "×")
 
 
-def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
-    """Return the length variant, the knob and the point of every scored point, once for each curve it belongs to."""
-    return (found for found in _points(record) if found[2]["score"] is not None)
-
-
 def _points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
+    """Return each point with the length variant and the knob of every curve that contains it."""
     if record.status == "ok" and record.extrapolation is not None:
         for (variant, knob), members in curves(record.extrapolation["points"]).items():
             yield from ((variant, knob, point) for point in members)
@@ -69,30 +65,29 @@ class OverLength(Curves):
             for variant, knob, point in _points(record)
         ]
 
-    def averaged(self, records: Sequence[Record], scored: bool = True) -> pd.DataFrame:
-        """Return one row per variant, knob and length, averaged over seeds, only of those with a score if ``scored``.
+    def averaged(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per variant, knob and length, averaged over seeds.
 
-        Otherwise ``status`` is ok if any seed has a score.
+        ``status`` is ok if any seed has a score.
         """
-        data = over_seeds(self.points(records), POINT, {"status": "first"})[COLUMNS]
-        return data[data["status"] == "ok"].drop(columns="status") if scored else data
+        return over_seeds(self.points(records), POINT, {"status": "first"})[COLUMNS]
 
-    def as_trained(self, records: Sequence[Record], scored: bool = True) -> pd.DataFrame:
-        """Return the rows of ``averaged`` without knobs."""
-        data = self.averaged(records, scored)
-        return data[data["knob"] == ""].drop(columns="knob")
+    def as_trained(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return the rows of ``averaged`` with a score and without a knob."""
+        data = self.averaged(records)
+        return data[(data["knob"] == "") & (data["status"] == "ok")].drop(columns=["knob", "status"])
+
+    def is_drawn(self, knob: str, point: ExtrapolationPoint) -> bool:
+        """Return whether a record with this scored point has data, by default one without a knob."""
+        return not knob
 
     def has_data(self, record: Record) -> object:
-        """Return whether there is a score without a knob."""
-        return any(not knob for _, knob, _ in scored_points(record))
-
-    def tick(self, length: float) -> str:
-        """Return the label of a length."""
-        return f"{length:,.0f}"
+        """Return whether a scored point of the record is drawn."""
+        return any(point["score"] is not None and self.is_drawn(knob, point) for _, knob, point in _points(record))
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         """Set the x axis."""
-        log_ticks(ax, rows[self.x].unique(), self.tick)
+        log_ticks(ax, rows[self.x].unique(), times if self.x == "ratio" else "{:,.0f}".format)
 
 
 class _Extrapolation(OverLength):
@@ -112,10 +107,8 @@ class _Extrapolation(OverLength):
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant and length; ``status`` is the reason for a missing score."""
-        return self.as_trained(records, scored=False)
-
-    def tick(self, length: float) -> str:
-        return times(length)
+        data = self.averaged(records)
+        return data[data["knob"] == ""].drop(columns="knob")
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
         variant = rows["length_variant"].iloc[0]
@@ -150,11 +143,12 @@ class _EvaluationKnobs(_Extrapolation):
     columns = 2
     remarks = Curves.remarks  # points beyond the end of a curve are left out
 
-    def has_data(self, record: Record) -> object:
-        return any(knob and point["knob"] for _, knob, point in scored_points(record))
+    def is_drawn(self, knob: str, point: ExtrapolationPoint) -> bool:
+        return bool(knob and point["knob"])
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         data = self.averaged(records)
+        data = data[data["status"] == "ok"].drop(columns="status")
         several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
         data = data[several & (data["ratio"] >= 1)]
         return data.assign(setting=data["knob"].where(data["knob"] != "", "as trained"))
@@ -174,8 +168,8 @@ class _ScoreVsLength(OverLength):
     missing = "without a score at the training length"
     x, label = "length", "training and test length (tokens)"
 
-    def has_data(self, record: Record) -> object:
-        return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
+    def is_drawn(self, knob: str, point: ExtrapolationPoint) -> bool:
+        return not knob and point["ratio"] == 1
 
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return one row per variant and training length, averaged over seeds, for variants with several lengths.
@@ -205,16 +199,15 @@ def _shared(modified: pd.Series) -> str:
     return ", ".join(key for key in first if all(key in keys for keys in others))
 
 
-def _digests(record: Record) -> tuple[str, str]:
+def _digests(record: Record) -> list[str]:
     """Return a hash of the system of a cell, and a hash of its configuration without the length and the seed."""
-    parts = {name: record.config.get(name) for name in ("model", "position", "backbone", "train", "task")}
-    parts["task"] = {key: value for key, value in (parts["task"] or {}).items() if key not in LENGTH_OPTIONS}
-    system = {name: parts[name] for name in ("model", "position", "backbone")}
-    return _digest(system), _digest(parts)
-
-
-def _digest(parts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    system = {name: record.config.get(name) for name in ("model", "position", "backbone")}
+    task = {key: value for key, value in (record.config.get("task") or {}).items() if key not in LENGTH_OPTIONS}
+    texts = (
+        json.dumps(parts, sort_keys=True, default=str)
+        for parts in (system, {**system, "train": record.config.get("train"), "task": task})
+    )
+    return [hashlib.sha256(text.encode()).hexdigest()[:8] for text in texts]
 
 
 class _MiddlePhase(OverLength):

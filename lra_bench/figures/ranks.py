@@ -1,30 +1,36 @@
-"""The figure of variants ranked by score."""
+"""Figures with a row per variant and a panel per task: ranks by score, and gains of pretraining."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
+from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
+from lra_bench.tables.claims import gains, key_of, place_of, rankings, without_pretraining
+from lra_bench.tables.pair_tests import Comparison, Entry
 from lra_bench.tables.sections import floor_remark
-from lra_bench.tables.seeds import known, over_seeds
+from lra_bench.tables.seeds import is_known, known, over_seeds
 
 from .contract import Figure
 from .curves import limits
-from .layout import Panel, Sheet, pages
-from .legend import FLOOR, draw_scores, floor_entry, floor_notes, score_bars, words
-from .palette import BLACK, GREY, Look
-from .style import COLUMN_INCHES, TINY, text_inches
-from .task_table import Keys, draw_rows, parts_of_rows, row_edges
-from .variants import PANEL, VARIANT, looks_of, panel_title, scaled, score_extent, scores, sheets, units_of, with_claims
+from .layout import Sheet, pages
+from .legend import FLOOR, SEED, bar, draw_scores, floor_entry, floor_notes, score_bars, words
+from .legend import Entry as LegendEntry
+from .palette import AT_FLOOR, BLACK, GREY
+from .style import TINY
+from .task_table import panels_of_rows
+from .variants import PANEL, VARIANT, identity, panel_title, scaled, score_extent, scores, sheets, units_of, with_claims
 
 IN_TABLE = ["hardware", "variant", "modified", "hash"]
 UNTESTED = "?"
 TAG_POINTS = 4.0  # distance of letters from the axes
+ZERO: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
+"""Look of the line without a gain, as keyword arguments of matplotlib."""
 
 
 class _Ranks(Figure):
@@ -48,10 +54,7 @@ class _Ranks(Figure):
         for parts, rows in sheets(data):
             groups = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
             together = pd.concat(groups)
-            longest = max(text_inches(label, TINY) for label in together["label"])
-            columns = min(1 if width <= COLUMN_INCHES else 2 if longest > 0.9 else 3, len(groups))
-            room = 0.5 * width / columns - 0.3
-            panels = [panel for group in groups for panel in _panels(group, room, looks_of(together))]
+            panels, columns = panels_of_rows([(group["panel"].iloc[0], group) for group in groups], width, _draw)
             marks = [*floor_entry(together), *score_bars(together, "_")]
             letters = ["".join(group["ties"]) for group in groups]
             if any(len(set(found)) < len(found) for found in letters):
@@ -78,27 +81,15 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     return scaled(found, factor).sort_values(["order", *IN_TABLE]).drop(columns="order")
 
 
-def _panels(group: pd.DataFrame, room: float, look_of: Mapping[tuple[str, str], Look]) -> Iterator[Panel]:
-    """Yield panels whose height fits on a page, with the names of rows wrapped to ``room`` inches."""
-    start = 0
-    for keys in parts_of_rows(list(zip(group["model"], group["label"], strict=True)), room):
-        title = group["panel"].iloc[0] + (f" (continued from row {start + 1})" if start else "")
-        start += len(keys)
-        yield Panel(title, partial(_draw, group, keys, room, look_of), row_edges(keys, room)[-1])
-
-
-def _draw(group: pd.DataFrame, keys: Keys, room: float, look_of: Mapping[tuple[str, str], Look], ax: Axes) -> None:
-    middles = draw_rows(ax, room, keys, look_of)
-    own = group[group["label"].isin(middles)]
-    looks = [look_of[key] for key in zip(own["model"], own["label"], strict=True)]
-    draw_scores(ax, own, looks, own["label"].map(middles), across=True)
+def _draw(ax: Axes, group: pd.DataFrame, rows: pd.DataFrame) -> None:
+    draw_scores(ax, rows, list(rows["look"]), rows["at"], across=True)
     if len(floor := group["floor"].dropna()):
         ax.axvline(floor.mean(), zorder=1, gid="floor", **FLOOR)
     ax.set_xlabel(group["axis"].iloc[0])
     limits(ax, *score_extent(group), axis="x")
-    for label, tag, untested in zip(own["label"], own["ties"], _untested(own), strict=True):
+    for at, tag, untested in zip(rows["at"], rows["ties"], _untested(rows), strict=True):
         ax.annotate(
-            UNTESTED if untested else tag, (1, middles[label]), (TAG_POINTS, 0), ax.get_yaxis_transform(),
+            UNTESTED if untested else tag, (1, at), (TAG_POINTS, 0), ax.get_yaxis_transform(),
             "offset points", fontsize=TINY, va="center_baseline", color=GREY if untested else BLACK,
             gid="untested" if untested else "tie",
         )  # fmt: skip
@@ -109,4 +100,96 @@ def _untested(rows: pd.DataFrame) -> pd.Series:
     return (rows["seeds"] < MIN_SEEDS) & (rows["ties"] == "")
 
 
-ranks = _Ranks()
+class _Gain(Figure):
+    """Gain of self-pretraining: score of each pretrained system minus that of the same system trained from scratch.
+
+    Values are paired by seed and positive where pretraining improves the score. Bars are 95 % confidence intervals,
+    over seeds with five or more, otherwise over test examples; small marks are the gains of the seeds. A gain is grey
+    if neither system exceeds the strongest floor in every seed. Systems are in the order of their gains.
+    """
+
+    remedy = "run lra-bench bench pretrain=none,masked with the same task, model, protocol and seeds"
+    missing = "without a score"
+
+    def exclusions(self, records: Sequence[Record]) -> list[str]:
+        used = {(place_of(each.first), each.key) for entry, plain, _ in _gains_of(records) for each in (entry, plain)}
+        return ["" if (place_of(each), key_of(each)) in used else self._reason(each) for each in records]
+
+    def _reason(self, record: Record) -> str:
+        if record.status != "ok" or record.score() is None:
+            return self.missing
+        return "without the same cell from scratch" if objective_of(record.config) else "without a pretrained cell"
+
+    def table(self, records: Sequence[Record]) -> pd.DataFrame:
+        """Return one row per pretrained variant and task.
+
+        ``gain``, ``low`` and ``high`` are improvements, in units of the score, with the ``unit`` of the interval;
+        ``gains`` are those of the shared seeds, ``scratch`` the mean score without pretraining.
+        """
+        rows = []
+        for entry, plain, found in _gains_of(records):
+            sign = 1 if entry.first.higher_is_better else -1
+            pairs = [(entry.records[seed].score(), plain.records[seed].score()) for seed in found.shared_seeds]
+            of_seeds = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
+            low, high = sorted(sign * end for end in (found.low, found.high) if end is not None) or (None, None)
+            rows.append(
+                {name: value for name, value in identity(entry.first).items() if name != "seed"}
+                | {"metric": found.metric, "seeds": len(found.shared_seeds), "gain": sign * found.difference}
+                | {"low": low, "high": high, "unit": found.unit, "gains": of_seeds}
+                | {"score": found.score_a, "scratch": found.score_b, "verdict": found.verdict_of_a}
+                | {"clears_floor": bool(found.clears_floor_a or found.clears_floor_b)}
+            )
+        data = pd.DataFrame(rows)
+        return data if data.empty else data.sort_values([*VARIANT], kind="stable", ignore_index=True)
+
+    def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+        for parts, rows in sheets(data):
+            groups = [group.sort_values("gain", ascending=False) for _, group in rows.groupby(PANEL, dropna=False)]
+            titled = [(panel_title(group, rows), group) for group in groups]
+            panels, columns = panels_of_rows(titled, width, _draw_gain)
+            drawn, explained = pages(panels, width, columns, parts, [], _gain_legend(rows))
+            yield Sheet(parts, drawn, rows, explained)
+
+
+def _gains_of(records: Sequence[Record]) -> Iterator[tuple[Entry, Entry, Comparison]]:
+    """Yield each pretrained variant, its counterpart that was trained from scratch, and their comparison."""
+    found = rankings(records)
+    for place, ranking in found.items():
+        for key, comparison in gains(found, place).items():
+            entry = ranking.entries[key]
+            plain = without_pretraining(entry, found, place)
+            if plain is not None and comparison.shared_seeds:
+                yield entry, plain, comparison
+
+
+def _draw_gain(ax: Axes, group: pd.DataFrame, rows: pd.DataFrame) -> None:
+    in_bits = group["metric"].iloc[0] == "bits_per_character"
+    factor = 1.0 if in_bits else 100.0
+    ax.axvline(0.0, zorder=1, gid="zero", **ZERO)
+    for entry in rows.to_dict("records"):
+        look = entry["look"] if entry["clears_floor"] else entry["look"].faint()
+        if is_known(entry["low"]):
+            ax.hlines(entry["at"], factor * entry["low"], factor * entry["high"], colors=look.colour, linewidth=0.9)
+        ax.plot([factor * entry["gain"]], [entry["at"]], linestyle="none", **look.points())
+        if len(seeds := entry["gains"]) > 1:
+            ax.plot(
+                [factor * each for each in seeds], [entry["at"]] * len(seeds), color=look.colour, gid="seed", **SEED
+            )
+    ax.margins(x=0.06)
+    ax.locator_params(axis="x", nbins=4, steps=[1, 2, 2.5, 5, 10])
+    ax.set_xlabel("gain (bits per character)" if in_bits else "gain (percentage points)")
+
+
+def _gain_legend(rows: pd.DataFrame) -> list[LegendEntry]:
+    entries = [LegendEntry("no gain", ZERO)]
+    if units := [unit for unit in ("seeds", "examples") if (rows["low"].notna() & (rows["unit"] == unit)).any()]:
+        entries.append(bar(f"95 % confidence interval over {' or '.join(units)}", "_"))
+    if (rows["gains"].map(len) > 1).any():
+        entries.append(LegendEntry("small marks: each seed", {**SEED, "color": GREY}))
+    if not rows["clears_floor"].all():
+        grey = {"color": AT_FLOOR, "marker": "o", "markersize": 4, "linestyle": "none"}
+        entries.append(LegendEntry("grey: neither exceeds the floor", grey))
+    return entries
+
+
+ranks, gain = _Ranks(), _Gain()

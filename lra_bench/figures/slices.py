@@ -101,11 +101,10 @@ class _MinimalPairs(_Slices):
         constant = {"metric": record.metric, "slicing": record.minimal_pairs["slicing"]}
         found = []
         for point in record.minimal_pairs["points"]:
-            chance = point["chance"]
-            floor: dict[str, Any] = {"floor": None, "floor_name": None, "clears_floor": None}
-            if chance is not None:
-                floor = {"floor": chance, "floor_name": "random_guesses", "clears_floor": point["low"] > chance}
             numbers = {name: point[name] for name in ("n", "score", "low", "high")}
+            chance = point["chance"]
+            rule, clears = (None, None) if chance is None else ("random_guesses", point["low"] > chance)
+            floor = {"floor": chance, "floor_name": rule, "clears_floor": clears}
             found.append({**constant, "slice": point["label"], **numbers, **floor})
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from .contract import Figure
 from .layout import Panel, Sheet, pages
 from .legend import Entry, words
 from .palette import BLACK, WHITE, Look, contrast
-from .style import TINY, line_inches, text_inches
+from .style import COLUMN_INCHES, TINY, line_inches, text_inches
 from .variants import PANEL, VARIANT, in_order, looks_of, panel_title, sheets
 
 T = TypeVar("T")
@@ -216,6 +216,41 @@ def chunks(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
     size = max(-(-len(items) // max(-(-len(items) // most), 1)), 1)
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def panels_of_rows(
+    groups: Sequence[tuple[str, pd.DataFrame]], width: float, paint: Callable[[Axes, pd.DataFrame, pd.DataFrame], None]
+) -> tuple[list[Panel], int]:
+    """Return panels with one row per variant, divided so that each fits on a page.
+
+    Args:
+        groups: The title and the rows of each group.
+        width: Width of the page in inches.
+        paint: Draws a part of a group. It is called with the axes, the group, and the rows of the part, with the
+            columns ``at`` (the place on the y axis) and ``look``.
+
+    Returns:
+        The panels, and the number of panels that are next to each other.
+    """
+    look_of = looks_of(pd.concat([group for _, group in groups]))
+    longest = max(text_inches(label, TINY) for _, label in look_of)
+    columns = min(1 if width <= COLUMN_INCHES else 2 if longest > 0.9 else 3, len(groups))
+    room = 0.5 * width / columns - 0.3
+
+    def draw_part(group: pd.DataFrame, keys: Keys, ax: Axes) -> None:
+        places = draw_rows(ax, room, keys, look_of)
+        own = group[group["label"].isin(places)]
+        looks = pd.Series([look_of[key] for key in zip(own["model"], own["label"], strict=True)], own.index)
+        paint(ax, group, own.assign(at=own["label"].map(places), look=looks))
+
+    panels = []
+    for title, group in groups:
+        start = 0
+        for keys in parts_of_rows(list(zip(group["model"], group["label"], strict=True)), room):
+            heading = title + (f" (continued from row {start + 1})" if start else "")
+            panels.append(Panel(heading, partial(draw_part, group, keys), row_edges(keys, room)[-1]))
+            start += len(keys)
+    return panels, columns
 
 
 def draw_rows(ax: Axes, room: float, keys: Keys, look_of: Mapping[tuple[str, str], Look]) -> dict[str, float]:

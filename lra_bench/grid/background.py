@@ -100,10 +100,6 @@ class Grid:
         with replacing(self.folder(results) / FILE) as path:
             path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
-    def remove(self, results: Path) -> None:
-        """Remove the folder of the grid."""
-        _remove(self.folder(results))
-
     def is_running(self, results: Path) -> bool:
         """Return whether the command is running the cells."""
         return (self.folder(results) / LOCK).exists() and not _is_free(self.folder(results))
@@ -124,9 +120,9 @@ def attached(planned: Sequence[Planned], results: Path) -> Iterator[None]:
         with suppress(OSError, UserError), changing(results):
             for path in (results / GRIDS).glob(f"*/{LOCK}"):
                 if _is_free(path.parent):
-                    _remove(path.parent)
+                    remove(path.parent)
             grid = Grid.new(planned, results)
-            stack.callback(grid.remove, results)
+            stack.callback(remove, grid.folder(results))
             stack.callback(try_lock(grid.folder(results) / LOCK, "--results").release)
             grid.write(results)
         yield
@@ -140,7 +136,8 @@ def _is_free(folder: Path) -> bool:
     return acquired
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
+    """Remove the folder of a grid."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # there are other grids
         folder.parent.rmdir()
@@ -160,27 +157,20 @@ def read(results: Path, name: str | None) -> Grid:
         raise UserError(f"{name}: there is no such grid (known: {', '.join(known[-10:])})")
     path = results / GRIDS / (name or known[-1]) / FILE
     try:
-        return _grid(checked_json(read_whole(path, LARGEST_BYTES)), path.parent.name)
+        raw = checked_json(read_whole(path, LARGEST_BYTES))
+        check(raw, Grid)
+        cells = [GridCell(**{**cell, "key": CellKey(**cell["key"])}) for cell in raw["cells"]]
+        grid = Grid(**{**raw, "cells": cells})
+        if grid.name != path.parent.name:
+            raise UserError(f"name should be the name of its folder, is {shown(grid.name)}")
+        if grid.process < 1:
+            raise UserError(f"process should be the id of a process, is {shown(grid.process)}")
+        if wrong := [cell.job for cell in cells if not JOB.fullmatch(cell.job)]:
+            raise UserError(f"job should be the id of a job, is {shown(wrong[0])}")
+        return grid
     except (OSError, ValueError, TypeError, UserError) as error:
         cause = error.strerror if isinstance(error, OSError) else str(error).removeprefix("record: ")
         raise UserError(f"{path}: cannot be read as a grid ({cause})") from error
-
-
-def _grid(raw: Any, name: str) -> Grid:
-    """Return the grid of a file in the folder ``name``.
-
-    Raises ``UserError`` that names the first wrong entry, or ``TypeError`` if there is an unknown one.
-    """
-    check(raw, Grid)
-    cells = [GridCell(**{**cell, "key": CellKey(**cell["key"])}) for cell in raw["cells"]]
-    grid = Grid(**{**raw, "cells": cells})
-    if grid.name != name:
-        raise UserError(f"name should be the name of its folder, is {shown(grid.name)}")
-    if grid.process < 1:
-        raise UserError(f"process should be the id of a process, is {shown(grid.process)}")
-    if wrong := [cell.job for cell in cells if not JOB.fullmatch(cell.job)]:
-        raise UserError(f"job should be the id of a job, is {shown(wrong[0])}")
-    return grid
 
 
 @dataclass(frozen=True)
@@ -200,17 +190,16 @@ def running_states(grid: Grid, results: Path) -> list[CellState]:
     ``state`` is ``running``, the status of the record if the command has written it, and otherwise ``waiting`` or, if
     the command has ended, ``not run``. Cells that may run elsewhere are ``waiting`` until they have a record.
     """
-    alive = grid.is_running(results)
-    return [_running_state(cell, grid.started_at, alive, results) for cell in grid.cells]
-
-
-def _running_state(cell: GridCell, started_at: str, alive: bool, results: Path) -> CellState:
-    if cell.key.hardware != UNRESOLVED and held_elsewhere(cell.key, results):
-        return CellState(str(cell.key), "", "running", "", True)
-    record = cell.record(results)
-    if record is not None and record.finished_at >= started_at:
-        return CellState(str(record.key), "", record.status, record.reason, False)
-    return CellState(str(cell.key), "", "waiting" if alive else "not run", "", alive)
+    alive, found = grid.is_running(results), []
+    for cell in grid.cells:
+        if cell.key.hardware != UNRESOLVED and held_elsewhere(cell.key, results):
+            state = CellState(str(cell.key), "", "running", "", True)
+        elif (record := cell.record(results)) is not None and record.finished_at >= grid.started_at:
+            state = CellState(str(record.key), "", record.status, record.reason, False)
+        else:
+            state = CellState(str(cell.key), "", "waiting" if alive else "not run", "", alive)
+        found.append(state)
+    return found
 
 
 def stop(grid: Grid, results: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import functools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -55,30 +56,27 @@ def estimates(
     """
     folders = (results, trials_folder(results))
     by_task = {
-        task: [record for folder in folders for record in _finished(folder, task)]
+        task: [record for folder in folders for record in _finished(folder, f"{task}/*/*/*/seed*.json")]
         for task in {each.cell.key.task for each in planned}
     }
     found = [estimate(each.cell, by_task[each.cell.key.task]) for each in planned]
-    found = [
-        on_boards(each.cell, reference) or own if own.seconds is None else own
-        for each, own in zip(planned, found, strict=True)
+    unknown = [
+        number
+        for number, each in enumerate(planned)
+        if found[number].seconds is None and each.cell.key.hardware.startswith("cpu")
     ]
-    if not others or all(own.seconds is not None for own in found):
-        return found
-    known = [each for each in load_reference(reference) if each.status == "ok" and each.wall_seconds is not None]
-    return [
-        _of_others(each.cell, known) or own if own.seconds is None else own
-        for each, own in zip(planned, found, strict=True)
-    ]
+    for number in unknown:
+        found[number] = on_boards(planned[number].cell, reference) or found[number]
+    unknown = [number for number in unknown if found[number].seconds is None]
+    if others and unknown:
+        known = [each for each in load_reference(reference) if each.status == "ok" and each.wall_seconds is not None]
+        for number in unknown:
+            found[number] = _of_others(planned[number].cell, known) or found[number]
+    return found
 
 
 def _of_others(cell: Cell, records: Iterable[Record]) -> Estimate | None:
-    """Return the median duration of the cells of all models with the task and protocol of a cell, None if unknown.
-
-    Only records of CPUs are used, for cells on a CPU.
-    """
-    if not cell.key.hardware.startswith("cpu"):
-        return None
+    """Return the median duration on a CPU of all models with the task and protocol of a cell, None if unknown."""
     wanted = cell.key.task, cell.key.protocol_name
     fits = [
         _scaled(record, cell)
@@ -92,11 +90,8 @@ def _of_others(cell: Cell, records: Iterable[Record]) -> Estimate | None:
 def on_boards(cell: Cell, reference: Path | None) -> Estimate | None:
     """Return the median duration of a cell on a CPU over its seeds on the first reference board that contains it."""
     key = cell.key
-    if not key.hardware.startswith("cpu"):
-        return None
     for board, folder in boards(reference):
-        paths = store.paths(folder, f"{key.task}/{key.model}/cpu*/{key.protocol}-{key.hash}/seed*.json")
-        if found := [record for path in paths if (record := _finished_at(path))]:
+        if found := _finished(folder, f"{key.task}/{key.model}/cpu*/{key.protocol}-{key.hash}/seed*.json"):
             machine = found[0].key.hardware
             source = f"{len(found)} record{'s' if len(found) > 1 else ''} of the board {board}, {machine}"
             return Estimate(statistics.median(record.wall_seconds or 0.0 for record in found), source, machine)
@@ -111,12 +106,13 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
     size; the rest of the duration is not scaled.
     """
     key, settings = cell.key, (cell.key.model, cell.key.protocol, cell.key.hash)
+    place = place_of(cell.config) if key.hardware == UNRESOLVED else None
     here = [
         record
         for record in records
         if (record.key.task, record.key.unsearched_protocol) == (key.task, key.unsearched_protocol)
         and (is_trial(cell.config) or not _is_trial(record))
-        and _same_machine(cell, record)
+        and (is_at(record, place) if place else record.key.hardware == key.hardware and measured_here(record))
     ]
     tiers: tuple[tuple[str, Callable[[Record], bool]], ...] = (
         ("the same cell of other seeds", lambda r: (r.key.model, r.key.protocol, r.key.hash) == settings),
@@ -165,10 +161,7 @@ def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
     known = [each.seconds for each in found if each.seconds is not None]
     missing = f"; unknown for {len(found) - len(known)}" if len(known) < len(found) else ""
     if not known:
-        return (
-            f"{cells}; the duration is unknown, because there is no record of the same tasks and protocol on this "
-            "machine."
-        )
+        return f"{cells}; the duration is unknown: there is no record of the same tasks and protocol on this machine."
     workers = build_launcher(planned[0].cell.config.launcher).parallel()
     total = sum(known) / min(workers or 1, len(found))
     mode = {None: "in total", 1: "sequentially"}.get(workers, f"{workers} at a time")
@@ -183,26 +176,13 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
-def _finished(results: Path, task: str) -> Iterable[Record]:
-    """Yield the records of a task with status ok and a duration; unreadable records are left out."""
-    for path in store.paths(results, f"{task}/*/*/*/seed*.json"):
-        if record := _finished_at(path):
-            yield record
-
-
-def _finished_at(path: Path) -> Record | None:
-    """Return the record at a path if it has status ok and a duration; None if not, or if it is unreadable."""
-    try:
-        record = store.load(path)
-    except UserError:
-        return None  # lra-bench results check reports the error
-    return record if record.status == "ok" and record.wall_seconds is not None else None
-
-
-def _same_machine(cell: Cell, record: Record) -> bool:
-    if cell.key.hardware == UNRESOLVED:
-        return is_at(record, place_of(cell.config))
-    return record.key.hardware == cell.key.hardware and measured_here(record)
+def _finished(folder: Path, pattern: str) -> list[Record]:
+    """Return the records of ``store.paths`` with status ok and a duration; unreadable records are left out."""
+    found = []
+    for path in store.paths(folder, pattern):
+        with suppress(UserError):  # lra-bench results check reports the error
+            found.append(store.load(path))
+    return [record for record in found if record.status == "ok" and record.wall_seconds is not None]
 
 
 def _scaled(record: Record, cell: Cell) -> float:
@@ -225,5 +205,4 @@ def _scaled(record: Record, cell: Cell) -> float:
 
 
 def _is_trial(record: Record) -> bool:
-    search = record.config.get("search") or {}
-    return search.get("name") == TRIAL
+    return bool((record.config.get("search") or {}).get("name") == TRIAL)

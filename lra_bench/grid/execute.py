@@ -21,7 +21,7 @@ from .background import attached
 from .local import Local
 from .queue import Queue
 from .resources import cores_of, gpus_of
-from .search import run_trials, with_choices
+from .search import is_searched, run_trials, with_choice
 from .status import NOT_RUN, UNRESOLVED, EndedCell, Planned, must_run, record_of
 
 
@@ -62,7 +62,8 @@ def _launched(launcher: Launcher, cells: Sequence[Planned], results: Path, rerun
         return
     run_trials(cells, results, rerun, run)
     ready = []
-    for found in with_choices(cells, results, rerun):
+    for each in cells:
+        found = with_choice(each, results) if is_searched(each, rerun) else each
         if isinstance(found, Planned):
             ready.append(found)
         else:

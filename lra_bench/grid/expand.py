@@ -11,7 +11,7 @@ from typing import Any
 from lra_bench.build import suggest
 from lra_bench.config.groups import GROUPS, listing, option_files
 from lra_bench.config.hints import check_bare_words
-from lra_bench.config.loading import refuse_if_long
+from lra_bench.config.loading import parse_any
 from lra_bench.config.task_groups import ALL, expand_tasks
 from lra_bench.config.validation import PATHS
 from lra_bench.config.yaml_files import read
@@ -24,14 +24,15 @@ TITLE = "title"
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
     """Expand comma lists, ranges, ``model=ALL``, groups of tasks and ``grid=NAME`` to one list of overrides per cell.
 
-    Each override of a cell has a single value.
     The file of a grid contains ``parts``. Each part is a separate grid: a mapping of options to values or lists of
     values, and optionally a ``title``. Options under ``all`` apply to every part. Overrides on the command line
-    replace those of the file.
-    Raises ``UserError`` if an override or the file of a grid cannot be parsed.
+    replace those of the file. Raises ``UserError`` if an override or the file of a grid cannot be parsed.
     """
     check_bare_words(overrides, config_dir)
-    _check_repeated(overrides)
+    chosen: dict[str, str] = {}
+    for key, _, value in (text.partition("=") for text in overrides):
+        if key in GROUPS and value != chosen.setdefault(key, value):
+            raise UserError(f"{key}={value}: {key} is given twice; write {key}={chosen[key]},{value} for both")
     named = [text for text in overrides if text.partition("=")[0] == "grid"]
     if not named:
         return _expanded(overrides, config_dir)
@@ -56,21 +57,10 @@ def grid_parts(name: str, config_dir: Path | None = None) -> Iterator[tuple[str,
     node, _ = read(files[name], f"grid={name}")
     common, parts = (node.get("all") or {}, node.get("parts")) if isinstance(node, Mapping) else ({}, None)
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in (common, *parts)):
-        raise UserError(
-            f"grid={name}: {files[name]} has no parts; they must be a list of mappings from options to values"
-        )
+        raise UserError(f"grid={name}: {files[name]} has no parts; they must be mappings from options to values")
     for part in parts:
         options = {key: value for key, value in {**common, **part}.items() if key != TITLE}
         yield str(part.get(TITLE, "")), {str(key): f"{key}={_as_text(value)}" for key, value in options.items()}
-
-
-def _check_repeated(overrides: Sequence[str]) -> None:
-    """Raise ``UserError`` if two option files of the same group are chosen."""
-    chosen: dict[str, str] = {}
-    for key, _, value in (text.partition("=") for text in overrides):
-        if key in GROUPS and value != chosen.get(key, value):
-            raise UserError(f"{key}={value}: {key} is given twice; write {key}={chosen[key]},{value} for both")
-        chosen[key] = value
 
 
 def _as_text(value: Any) -> str:
@@ -82,11 +72,7 @@ def _as_text(value: Any) -> str:
 
 def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[str]]:
     """Return the Cartesian product of the values of all overrides. Raises ``UserError`` if one cannot be parsed."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     choices: list[list[str]] = []
-    parser = OverridesParser.create()
     for text in overrides:
         key, _, value = text.partition("=")
         if value == ALL and key in GROUPS and key != "task":  # ``expand_tasks`` leaves out tasks that need a table
@@ -99,14 +85,7 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
         if key.lstrip("+") in PATHS:
             choices.append([text])
             continue
-        refuse_if_long(text)
-        try:
-            parsed = parser.parse_override(text)
-        except HydraException as error:
-            fault = str(error).splitlines()[0].partition(" expecting ")[0]
-            if text.endswith(","):
-                fault = "a value is missing after the last comma"
-            raise UserError(f"{text}: cannot be read as key=value ({fault})") from error
+        parsed = parse_any(text)
         values = list(parsed.sweep_string_iterator()) if parsed.is_sweep_override() else [value]
         if key == "task":
             values = expand_tasks(values, config_dir)

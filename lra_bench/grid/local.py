@@ -88,9 +88,7 @@ class Local(Launcher):
         if workers == 1:
             return config
         if workers > total:
-            raise UserError(
-                f"launcher.workers={workers}: this machine has {total} usable cores; lower launcher.workers"
-            )
+            raise UserError(f"launcher.workers={workers}: this machine has {total} usable cores; lower it")
         if not on_cpu(config.hardware):
             self._check_gpus(config.hardware)
             return replace(config, measure=replace(config.measure, energy=False)) if (shared or 1) > 1 else config
@@ -148,7 +146,13 @@ class Local(Launcher):
         It is also raised if the only running cell was interrupted by a signal. Raises ``UserError`` if the workers of
         the cells would need different cores or GPUs.
         """
-        waiting, free, running = deque(jobs), deque(self._allocations(jobs)), list[_Running]()
+        allocations = {tuple(self.allocations(job.planned.cell.config.hardware)) for job in jobs}
+        if len(allocations) > 1:
+            raise UserError(
+                f"launcher.workers={self.workers}: all cells of one command must use the same hardware; run the other "
+                "cells with a separate command"
+            )
+        waiting, free, running = deque(jobs), deque(allocations.pop()), list[_Running]()
         one_at_a_time, stop_signal, wait_reported = free[0].whole_machine, signal.SIGINT, False
 
         def stop(number: int) -> None:
@@ -220,15 +224,6 @@ class Local(Launcher):
             if stopped():
                 raise KeyboardInterrupt
 
-    def _allocations(self, jobs: Sequence[CellJob]) -> list[Allocation]:
-        found = {tuple(self.allocations(job.planned.cell.config.hardware)) for job in jobs}
-        if len(found) > 1:
-            raise UserError(
-                f"launcher.workers={self.workers}: all cells of one command must use the same hardware; run the other "
-                "cells with a separate command"
-            )
-        return list(found.pop())
-
 
 def _take_next(waiting: deque[CellJob]) -> tuple[CellJob, BaseFileLock] | None:
     """Remove the first cell that no other process is measuring from the queue, and return it with its lock.
@@ -263,22 +258,19 @@ def _start(job: CellJob, allocation: Allocation) -> CellProcess:
     writes to its own log and receives signals only from this process. Raises ``UserError`` if there can be no log.
     """
     planned: Planned = job.planned
-    # The new process has its own descriptor of the log, so this process closes the file.
-    with nullcontext() if allocation.whole_machine else _log(planned) as log:
+    log: AbstractContextManager[IO[str] | None] = nullcontext()
+    if not allocation.whole_machine:
+        path = log_file(planned.cell.key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"LRA_BENCH_CACHE: {path} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
+    with log as output:  # the new process has its own descriptor of the log
         return CellProcess(
             *(planned.cell, planned.attempt, job.results, job.restart),
-            *(allocation.cores, allocation.visible_gpus, log),
+            *(allocation.cores, allocation.visible_gpus, output),
         )
-
-
-def _log(planned: Planned) -> IO[str]:
-    """Open the cell's log for writing; its previous content is discarded."""
-    path = log_file(planned.cell.key)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"LRA_BENCH_CACHE: {path} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
 
 
 def log_file(key: CellKey) -> Path:

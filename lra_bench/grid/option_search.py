@@ -18,13 +18,10 @@ from lra_bench.contracts import UserError, install_command
 
 from .status import Planned
 
-ENDED = ("ok", "diverged")
-"""Statuses of trials with which a search continues."""
-
 
 def has_ended(trial: Planned) -> bool:
     """Return whether a search continues after a trial."""
-    return trial.record is not None and trial.record.status in ENDED
+    return trial.record is not None and trial.record.status in ("ok", "diverged")
 
 
 def proposed(config: CellConfig, plan: Callable[[Mapping[str, Any], int], Planned]) -> list[Planned]:
@@ -53,7 +50,10 @@ def proposed(config: CellConfig, plan: Callable[[Mapping[str, Any], int], Planne
     found: list[Planned] = []
     for _ in range(search.trials):
         proposal = study.ask(space)
-        options = {name: _rounded(value) for name, value in proposal.params.items()}
+        options = {
+            name: float(f"{value:.6g}") if isinstance(value, float) else value
+            for name, value in proposal.params.items()
+        }
         own = [plan(options, seed) for seed in search.seeds]
         found += own
         if not all(map(has_ended, own)):
@@ -68,10 +68,6 @@ def _distribution(kinds: Any, values: Sequence[Any]) -> Any:
     low, high, scale = values
     kind = kinds.IntDistribution if type(low) is type(high) is int else kinds.FloatDistribution
     return kind(low, high, log=scale == "log")
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _loss(trial: Planned) -> float:

@@ -20,7 +20,7 @@ from lra_bench.config.search import protocol_label
 from lra_bench.config.serialization import measured
 from lra_bench.config.sources import edited_modules, source_texts
 from lra_bench.config.validation import before_planning, check_machine
-from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
+from lra_bench.contracts import TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import EDITED
@@ -65,17 +65,17 @@ def plan(
         with bar(len(cells), "Planning", unit="cells") as advance:
             for each in (configuration.compose(cell, config_dir, load) for cell in cells):
                 cell = _cell(each, cache, config_dir, here)
-                missing = cache.missing_data(each.config)
+                task = cache.task(each.config)
                 # Without data the hash in the key is unknown, and cells are compared by the hash without the data.
-                identity = cell.key, config_hash(cell.config, "") if missing else ""
+                identity = cell.key, config_hash(cell.config, "") if task.missing else ""
                 if identity in planned:
                     _check_measured_once(planned[identity].cell, cell)
-                elif missing:
-                    planned[identity] = Planned(cell, NO_DATA, missing, None)
+                elif task.missing:
+                    planned[identity] = Planned(cell, NO_DATA, task.missing, None)
                 elif refusal := cache.refusal(each):
                     planned[identity] = Planned(cell, REFUSED, refusal, None)
                 else:
-                    planned[identity] = examined(cell, cache.spec(each.config), results)
+                    planned[identity] = examined(cell, task.spec, results)
                 advance(1)
     found = list(planned.values())
     if found and all(each.status in NOT_RUN for each in found) and len({each.reason for each in found}) == 1:
@@ -98,29 +98,23 @@ CHECKED = ("model.", "position=", "position.", "backbone.", "pretrain=", "pretra
 
 
 class PlanCache:
-    """Cache of task specifications, data fingerprints, refused options and hardware names of planned cells."""
+    """Cache of task specifications, data fingerprints and refused options of planned cells."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, _PlannedTask] = {}
-        self._slugs: dict[str, str] = {}
+        self._tasks: dict[str, PlannedTask] = {}
         self._refusals: dict[str, str] = {}
 
-    def spec(self, config: CellConfig) -> TaskSpec:
-        """Return the specification of the task."""
-        return self._task(config).spec
-
-    def fingerprint(self, config: CellConfig) -> str:
-        """Return the fingerprint of the data of the task, empty if the data is missing."""
-        return self._task(config).fingerprint
-
-    def missing_data(self, config: CellConfig) -> str:
-        """Return the error message about missing data of the task, empty if the fingerprint is known."""
-        return self._task(config).missing
-
-    def _task(self, config: CellConfig) -> _PlannedTask:
+    def task(self, config: CellConfig) -> PlannedTask:
+        """Return what a plan needs of the task. Raises ``Unwritable`` if the cache cannot be written."""
         name = json.dumps(config.task, sort_keys=True)
         if name not in self._tasks:
-            self._tasks[name] = _examined(build_task(config))
+            task = build_task(config)
+            try:
+                self._tasks[name] = PlannedTask(task.spec, fingerprint=task.fingerprint())
+            except Unwritable:
+                raise
+            except UserError as error:
+                self._tasks[name] = PlannedTask(task.spec, missing=str(error))
         return self._tasks[name]
 
     def refusal(self, composed: configuration.Composed) -> str:
@@ -131,18 +125,12 @@ class PlanCache:
         if not any(text.lstrip("+").startswith(CHECKED) for text in composed.overrides):
             return ""
         config = composed.config
+        spec = self.task(config).spec
         parts = [config.model, config.position, asdict(config.backbone), asdict(config.pretrain)]
-        name = json.dumps([*parts, self.spec(config).name], sort_keys=True)
+        name = json.dumps([*parts, spec.name], sort_keys=True)
         if name not in self._refusals:
-            self._refusals[name] = _refusal(config, self.spec(config))
+            self._refusals[name] = _refusal(config, spec)
         return self._refusals[name]
-
-    def slug(self, config: CellConfig) -> str:
-        """Return the short name of the hardware."""
-        name = json.dumps(asdict(config.hardware))
-        if name not in self._slugs:
-            self._slugs[name] = slug(config.hardware)
-        return self._slugs[name]
 
 
 def _refusal(config: CellConfig, spec: TaskSpec) -> str:
@@ -164,25 +152,12 @@ def _refusal(config: CellConfig, spec: TaskSpec) -> str:
 
 
 @dataclass(frozen=True)
-class _PlannedTask:
+class PlannedTask:
     """What a plan needs of a task. Either ``fingerprint`` or ``missing``, the error message, is empty."""
 
     spec: TaskSpec
     fingerprint: str = ""
     missing: str = ""
-
-
-def _examined(task: Task) -> _PlannedTask:
-    """Return specification and fingerprint of a task, or the message of the error that its data cannot be read.
-
-    Raises ``Unwritable`` if the cache cannot be written.
-    """
-    try:
-        return _PlannedTask(task.spec, fingerprint=task.fingerprint())
-    except Unwritable:
-        raise
-    except UserError as error:
-        return _PlannedTask(task.spec, missing=str(error))
 
 
 def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, here: bool) -> Cell:
@@ -193,14 +168,14 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
     if here or isinstance(launcher, Local):
         check_machine(config)
         config = launcher.adapted(config)
-        hardware = cache.slug(config)
-    fingerprint = cache.fingerprint(config)
+        hardware = slug(config.hardware)
+    task = cache.task(config)
     key = CellKey(
         task=composed.choices["task"],
         model=composed.choices["model"],
         hardware=hardware,
         protocol=protocol_label(config),
-        hash=UNKNOWN_HASH if cache.missing_data(config) else config_hash(config, fingerprint),
+        hash=UNKNOWN_HASH if task.missing else config_hash(config, task.fingerprint),
         seed=config.seed,
     )
     named = effective(measured(config), "")
@@ -213,7 +188,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         differences=composed.differences | edited,
         modified=composed.modified,
         position=chosen[-1] if chosen and chosen[-1] != "auto" else None,
-        fingerprint=fingerprint,
+        fingerprint=task.fingerprint,
         config_dir=str(config_dir.resolve()) if config_dir else None,
         sources=source_texts(named),
     )

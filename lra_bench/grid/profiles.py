@@ -110,7 +110,7 @@ def _comparison_plan(
             ),
         ),
         refused=tuple((_name(each), each.reason) for each in planned if each not in fit),
-        spec=cache.spec(config),
+        spec=cache.task(config).spec,
         protocol=standard.cell.key.protocol,
     )
 

@@ -79,7 +79,7 @@ class Queue(Launcher):
                 grid.write(results)
         finally:
             if not any(cell.job for cell in grid.cells):
-                grid.remove(results)
+                background.remove(grid.folder(results))
         option = "" if results == store.results_root() else f" --results {shlex.quote(str(results))}"
         say(f"{_cells(len(jobs))} submitted; lra-bench grid status {grid.name}{option} shows their status.")
 

@@ -104,7 +104,12 @@ def _run(jobs: Sequence[CellJob]) -> Iterator[Outcome]:
     import ray
     from ray.exceptions import RayError, TaskCancelledError
 
-    _warn_if_too_large(jobs, ray.cluster_resources())
+    available = ray.cluster_resources()
+    for name, needed in (("CPU", max(job.cores for job in jobs)), ("GPU", max(job.gpus for job in jobs))):
+        if needed > (free := available.get(name, 0)):  # a cluster in a cloud may start nodes
+            say(
+                f"launcher=ray: a cell needs {needed} {name}s, the cluster has {free:g}; it waits until a node has them"
+            )
     task = ray.remote(max_retries=MOST_RETRIES)(run_command)
     variables = {name: value for name, value in environment().items() if name.startswith(PASSED_ON)}
     logs = {job: log_file(job.planned.cell.key) for job in jobs}
@@ -154,16 +159,6 @@ def _check_answers(address: str) -> None:
         raise UserError(
             f"launcher.address={address}: no Ray cluster answers ({error.strerror or error}); start it with ray start"
         ) from error
-
-
-def _warn_if_too_large(jobs: Sequence[CellJob], available: Mapping[str, float]) -> None:
-    """Print a line if the cluster lacks the cores or GPUs of a cell; a cluster in a cloud may start nodes for it."""
-    for name, needed in (("CPU", max(job.cores for job in jobs)), ("GPU", max(job.gpus for job in jobs))):
-        if needed > available.get(name, 0):
-            say(
-                f"launcher=ray: a cell needs {needed} {name}s, the cluster has {available.get(name, 0):g} now; it "
-                "waits until a node has them"
-            )
 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str], folder: Path, log: Path) -> int:

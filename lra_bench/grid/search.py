@@ -6,7 +6,8 @@ results folder, so trials resume like other cells and no table shows them. They 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,6 @@ from lra_bench.measurements.rate_search import (
 from lra_bench.progress import say
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
-from lra_bench.records.schema import Record
 
 from .option_search import has_ended, proposed
 from .status import EndedCell, Planned, examined, must_run
@@ -131,10 +131,14 @@ def run_trials(planned: Sequence[Planned], results: Path, rerun: str, run: Run) 
                 still.append(cell)
                 batch |= {each.cell.key: each for each in left}
         searching = still
-        if batch:
-            for each, record, _ in run(list(batch.values()), trials_folder(results)):
-                tried.add(each.cell.key)
-                _report(each, record)
+        for each, record, _ in run(list(batch.values()), trials_folder(results)) if batch else ():
+            key = each.cell.key
+            tried.add(key)
+            if record is not None:
+                loss = (record.training or {}).get("lowest_validation_loss")
+                known = record.status == "ok" and loss is not None
+                text = f"lowest validation loss {loss:.4g}" if known else record.status
+                say(f"{key.task}/{key.model}: {_note(each)}, seed {key.seed}: {text}")
 
 
 def _next_trials(cell: Planned, results: Path, rerun: str, tried: Collection[CellKey]) -> list[Planned]:
@@ -190,22 +194,14 @@ def with_choice(planned: Planned, results: Path) -> Planned | EndedCell:
 def _warn_of_other_choices(cell: Cell, chosen: Mapping[str, Any], results: Path) -> None:
     """Print a line if other seeds of the cell were trained with another choice, because their trials were run again."""
     for path in store.paths(results, f"{cell.key.folder()}/seed*.json"):
-        try:
+        with suppress(UserError):
             record = store.load(path)
-        except UserError:
-            continue
-        other = chosen_options(record.search) if record.search is not None else None
-        if other not in (None, chosen):
-            say(
-                f"{record.key}: was trained at {described(other)}, and the search now chooses {described(chosen)}; "
-                "--rerun all trains all seeds alike"
-            )
-
-
-def with_choices(planned: Iterable[Planned], results: Path, rerun: str) -> Iterator[Planned | EndedCell]:
-    """Yield each cell, with its learning rate or outcome as ``with_choice`` if the rate must be chosen."""
-    for each in planned:
-        yield with_choice(each, results) if is_searched(each, rerun) else each
+            other = chosen_options(record.search) if record.search is not None else None
+            if other is not None and other != chosen:
+                say(
+                    f"{record.key}: was trained at {described(other)}, and the search now chooses {described(chosen)}; "
+                    "--rerun all trains all seeds alike"
+                )
 
 
 def _section(cell: Cell, trials: Iterable[Planned]) -> RateSearch:
@@ -222,16 +218,6 @@ def _section(cell: Cell, trials: Iterable[Planned]) -> RateSearch:
         own = (search.space, search.seeds, search.trials, search.factor, OPTIONS_RULE, protocol_lr(cell.config))
         return option_search(*own, found)
     return rate_search(search.rates, search.seeds, search.factor, RULE, protocol_lr(cell.config), found)
-
-
-def _report(each: Planned, record: Record | None) -> None:
-    """Print the result of a trial in one line."""
-    if record is None:
-        return
-    loss = (record.training or {}).get("lowest_validation_loss")
-    text = f"lowest validation loss {loss:.4g}" if record.status == "ok" and loss is not None else record.status
-    name = f"{each.cell.key.task}/{each.cell.key.model}"
-    say(f"{name}: {_note(each)}, seed {each.cell.key.seed}: {text}")
 
 
 def _note(trial: Planned) -> str:

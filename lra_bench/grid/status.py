@@ -12,7 +12,7 @@ from lra_bench.cells.cell import Cell
 from lra_bench.config.effective import mixer_capability
 from lra_bench.config.objects import build_launcher
 from lra_bench.config.schema import CellConfig
-from lra_bench.config.serialization import as_dict
+from lra_bench.config.search import options_of
 from lra_bench.config.validation import refuses_network
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records import store
@@ -23,14 +23,9 @@ from lra_bench.records.schema import FINISHED, RETRIED, Record
 RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
 """Values of ``--rerun``, each with the planned statuses that it measures again."""
 
-NO_DATA = "no data"
-"""Planned status of a cell whose task has no raw data on this machine."""
-UNREADABLE = "unreadable"
-"""Planned status of a cell whose stored record cannot be read."""
-REFUSED = "refused"
-"""Planned status of a cell whose model or position refuses an option."""
-NOT_RUN = (NO_DATA, UNREADABLE, REFUSED)
-"""Planned statuses of cells that cannot run."""
+NOT_RUN = NO_DATA, UNREADABLE, REFUSED = "no data", "unreadable", "refused"
+"""Planned statuses of cells that cannot run: the task has no raw data on this machine, the stored record cannot be
+read, or the model or position refuses an option."""
 UNKNOWN_HASH = "unknown"
 """Hash in the key of a cell with the status ``NO_DATA``: the hash covers the data, so it cannot be computed."""
 
@@ -131,17 +126,12 @@ def place_of(config: CellConfig) -> dict[str, Any]:
     """Return the options that determine on what kind of machine a cell runs elsewhere, and how, with their values."""
     names = [f"launcher.{name}" for name in ("_target_", *build_launcher(config.launcher).place)]
     names += [f"hardware.{name}" for name in HARDWARE]
-    return {name: _value(as_dict(config), name) for name in names}
+    return options_of(config, names)
 
 
 def is_at(record: Record, place: Mapping[str, Any]) -> bool:
     """Return whether a record has the values ``place`` of ``place_of``."""
-    return all(_value(record.config, name) == value for name, value in place.items())
-
-
-def _value(config: Mapping[str, Any], name: str) -> Any:
-    section, _, option = name.partition(".")
-    return (config.get(section) or {}).get(option)
+    return options_of(record.config, place) == place
 
 
 def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lra_bench.contracts import NOT_SCORED, Batch, DepthBudget, DepthController, Output, Slicing
 from lra_bench.contracts.measurement import Measurement, number
+
+from .points import Scored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
     from .subject import Context, Subject
 
-    CountFlops = Callable[[nn.Module, Batch], int | None]
-
 MOST_ROWS = 1000
 """Largest number of test examples with one target; they are evenly spread over the split."""
 LANGUAGE_TOKENS = 50_000
@@ -33,32 +33,30 @@ ROUNDS = 3
 """Number of times that each of them is timed, interleaved with the other budgets."""
 
 
-class DepthPoint(TypedDict):
-    """The test result of a model at one budget of depth.
+class Budget(TypedDict):
+    """A budget of depth.
 
     Attributes:
         kind: ``trained`` (the rule of the training), ``layers`` (an exit at a layer), ``steps`` (a largest number of
             steps of a shared block), ``threshold`` (an exit at a confidence) or ``calibrated`` (an exit at the
             confidence calibrated for a tolerance).
         value: Number of layers or steps, threshold or tolerance; None for ``trained``.
-        n: Number of scored targets.
-        score: The score.
-        loss: The mean loss in nats.
-        low: Lower bound of the 95 % confidence interval of the score.
-        high: Upper bound of the interval.
+    """
+
+    kind: str
+    value: float | None
+
+
+class DepthPoint(Budget, Scored):
+    """The test result of a model at one budget of depth.
+
+    Attributes:
         mean_depth: Mean number of layers that a scored target passes through.
         disagreement: Fraction of the targets whose prediction differs from that of the tested model.
         flops_per_token: FLOPs per token that a forward pass executes, those of exit decisions included.
         seconds_per_token: Time of a forward pass per token.
     """
 
-    kind: str
-    value: float | None
-    n: int
-    score: float
-    loss: float
-    low: float | None
-    high: float | None
     mean_depth: float
     disagreement: float
     flops_per_token: float | None
@@ -74,13 +72,6 @@ class DepthSlice(TypedDict):
     mean_depth: float
     deviation: float
     score: float
-
-
-class SlicedBudget(TypedDict):
-    """A budget, see ``DepthPoint``."""
-
-    kind: str
-    value: float | None
 
 
 class DepthCalibration(TypedDict):
@@ -113,7 +104,7 @@ class AdaptiveDepth(TypedDict):
     full_depth: int
     adapts_by: str
     points: list[DepthPoint]
-    sliced: SlicedBudget | None
+    sliced: Budget | None
     slices: list[DepthSlice]
     calibration: list[DepthCalibration]
     attempt: int
@@ -132,15 +123,13 @@ class DepthBudgets(Measurement):
         import numpy as np
 
         from lra_bench.data.batches import Rows
-        from lra_bench.profiling.flops import forward_flops
 
         from .extrapolation import scores
 
-        model, task = subject.model, subject.task
-        controller = depth_controller(model)
+        model, task, options = subject.model, subject.task, subject.config.measure
+        controller = next((module for module in model.modules() if isinstance(module, DepthController)), None)
         if controller is None:
             return None
-        count_flops: CountFlops | None = forward_flops if subject.config.measure.flops else None
         dataset, chosen = task.split("test"), None
         if not task.spec.per_token and len(dataset) > MOST_ROWS:
             chosen = np.linspace(0, len(dataset) - 1, MOST_ROWS).round().astype(np.int64)
@@ -152,22 +141,22 @@ class DepthBudgets(Measurement):
         found = {budget: measuring.evaluate(budget) for budget in budgets}
         batches = measuring.timed_batches()
         seconds = measuring.seconds_per_token(budgets, batches)
-        points: list[DepthPoint] = []
-        for budget, depths in found.items():
-            point = {
+        points: list[DepthPoint] = [
+            {
                 "kind": budget.kind,
                 "value": budget.value,
                 **scores(depths.result, task.spec),
                 "mean_depth": float(depths.depth.mean()),
                 "disagreement": float((depths.prediction != full.prediction).mean()),
-                "flops_per_token": measuring.flops_per_token(budget, batches, count_flops),
+                "flops_per_token": measuring.flops_per_token(budget, batches) if options.flops else None,
                 "seconds_per_token": seconds[budget],
             }
-            points.append(cast(DepthPoint, point))
+            for budget, depths in found.items()
+        ]
         means = {budget: float(each.depth.mean()) for budget, each in found.items()}
         sliced = representative(means, controller.full_depth)
         slicings = dict(task.slices("test")) if sliced is not None else {}
-        section: AdaptiveDepth = {
+        return {
             "full_depth": controller.full_depth,
             "adapts_by": controller.adapts_by,
             "points": points,
@@ -176,7 +165,6 @@ class DepthBudgets(Measurement):
             "calibration": [cast(DepthCalibration, each._asdict()) for each in controller.calibration()],
             "attempt": context.attempt,
         }
-        return section
 
     @classmethod
     def facts(cls, section: AdaptiveDepth) -> Iterator[tuple[str, str]]:
@@ -207,11 +195,6 @@ class Depths:
     correct: NDArray[np.bool_]
 
 
-def depth_controller(model: nn.Module) -> DepthController | None:
-    """Return the module of ``model`` that decides on the depth, None if there is none."""
-    return next((module for module in model.modules() if isinstance(module, DepthController)), None)
-
-
 def representative(depths: Mapping[DepthBudget, float], full_depth: int) -> DepthBudget | None:
     """Return the budget whose depths are stored by slice, from the mean depth at each budget.
 
@@ -223,14 +206,15 @@ def representative(depths: Mapping[DepthBudget, float], full_depth: int) -> Dept
     return min(trained or thresholds, key=lambda budget: abs(depths[budget] - (1 + full_depth) / 2), default=None)
 
 
+@dataclass
 class _Measuring:
     """Evaluates, times and counts the budgets of a model on the same examples."""
 
-    def __init__(
-        self, model: nn.Module, controller: DepthController, rows: Rows, hardware: Hardware, batch_size: int
-    ) -> None:
-        self.model, self.controller, self.rows = model, controller, rows
-        self.hardware, self.batch_size = hardware, batch_size
+    model: nn.Module
+    controller: DepthController
+    rows: Rows
+    hardware: Hardware
+    batch_size: int
 
     def evaluate(self, budget: DepthBudget | None) -> Depths:
         """Evaluate all examples at a budget; None is the depth at which the model is tested."""
@@ -299,12 +283,12 @@ class _Measuring:
         tokens = sum(int(batch.lengths.sum()) for batch in batches)
         return {budget: float(np.median(durations)) / tokens for budget, durations in rounds.items()}
 
-    def flops_per_token(self, budget: DepthBudget, batches: Sequence[Batch], count: CountFlops | None) -> float | None:
+    def flops_per_token(self, budget: DepthBudget, batches: Sequence[Batch]) -> float | None:
         """Return the FLOPs per token that a forward pass executes at a budget, None if they cannot be counted."""
-        if count is None:
-            return None
+        from lra_bench.profiling.flops import forward_flops
+
         with self.controller.at_budget(budget):
-            counted = [count(self.model, batch) for batch in batches]
+            counted = [forward_flops(self.model, batch) for batch in batches]
         total = [each for each in counted if each is not None]
         tokens = sum(int(batch.lengths.sum()) for batch in batches)
         return sum(total) / tokens if len(total) == len(counted) else None

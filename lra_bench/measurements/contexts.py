@@ -49,10 +49,6 @@ class Region:
         """Number of positions in all runs."""
         return sum(end - begin for _, begin, end in self.runs)
 
-    def offsets_in_windows(self, context: int) -> NDArray[np.int64]:
-        """Return the offset (P,) of each position in its window, for windows of ``context`` that do not overlap."""
-        return np.concatenate([np.arange(end - begin) % context for _, begin, end in self.runs])
-
     @property
     def spans(self) -> list[tuple[int, int, int]]:
         """The predicted tokens as (document, start, stop); the token after each position is predicted."""
@@ -148,8 +144,10 @@ def evaluate_context(
                 advance(results.write(windows.select(indices), *target_figures(output, batch)))
             lengths = windows.lengths
     evaluation = summarise(results.rows(), rows.spec, float(lengths.mean()))
-    seen = region.offsets_in_windows(context) + 1 if variant == "context" else None
-    return ContextResult(evaluation, results.losses, seen)
+    if variant != "context":
+        return ContextResult(evaluation, results.losses, None)
+    offsets = [np.arange(end - begin) % context for _, begin, end in region.runs]  # in windows without overlap
+    return ContextResult(evaluation, results.losses, np.concatenate(offsets) + 1)
 
 
 def _evaluate_stateful(

@@ -20,12 +20,11 @@ from lra_bench.runtime.hardware import Hardware, first_line
 from lra_bench.runtime.limits import is_lost_device
 from lra_bench.statistics.blocks import block_interval
 from lra_bench.statistics.intervals import paired_gain, wilson, wilson_over_rows
-from lra_bench.training.evaluation import Evaluation, evaluate
+from lra_bench.training.evaluation import Evaluation, evaluate, evaluating
 
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, loss_by_position, region_of
 from .knobs import select_knobs, with_knob
-from .points import ExtrapolationPoint, PositionBin
-from .task_score import interval_of_task, score_of_task
+from .points import ExtrapolationPoint, PositionBin, Scored
 
 if TYPE_CHECKING:
     from lra_bench.contracts import FloorRows
@@ -66,10 +65,21 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     return wilson(round(float(result.correct.sum())), result.n)
 
 
-def scores(result: Evaluation, spec: TaskSpec) -> dict[str, Any]:
+def scores(result: Evaluation, spec: TaskSpec) -> Scored:
     """Return the number of scored targets, the score, the loss, and the ends of the interval of the score."""
     low, high = interval(result, spec)
     return {"n": result.n, "score": result.score, "loss": result.loss, "low": low, "high": high}
+
+
+def score_of_task(task: Task, model: nn.Module, batch_size: int, **at: int | str | None) -> TaskScore | None:
+    """Return the score of ``Task.score``, None if the task defines none; ``at`` are ``length`` and ``variant``."""
+    with evaluating(model), torch.inference_mode():
+        return task.score(model, batch_size=batch_size, **at)  # type: ignore[arg-type]
+
+
+def interval_of_task(own: TaskScore, spec: TaskSpec) -> tuple[float | None, float | None]:
+    """Return Wilson's 95 % confidence interval of an accuracy over the trials; None for other metrics."""
+    return wilson(round(own.score * own.n), own.n) if spec.metric == "accuracy" else (None, None)
 
 
 def margins(result: Evaluation, floors: FloorRows, spec: TaskSpec) -> dict[str, Margin]:
@@ -191,7 +201,7 @@ class _Measuring:
             bad = int((~np.isfinite(result.row_loss)).sum())
             self._add(key, "not_finite", f"the loss of {bad:,} of {len(result.row_loss):,} rows is not finite")
             return
-        found = scores(result, spec)
+        found: dict[str, Any] = {**scores(result, spec)}
         if own is not None:
             low, high = interval_of_task(own, spec)
             found |= {"n": own.n, "score": own.score, "low": low, "high": high}

@@ -11,9 +11,15 @@ from torch import nn
 from lra_bench.contracts import Adjustable, UserError
 
 
-def declared_knobs(model: nn.Module) -> list[str]:
-    """Return the knobs that the modules of ``model`` declare, as ``option=value``, in the order of its modules."""
-    return list(_values_by_knob(model))
+def declared_knobs(model: nn.Module) -> dict[str, tuple[str, Any]]:
+    """Return option and value of the knobs that modules of ``model`` declare, by ``option=value``, in their order."""
+    return {
+        # As in an override on the command line.
+        f"{option}={str(value).lower() if isinstance(value, bool) or value is None else value}": (option, value)
+        for module in _adjustable(model)
+        for option, values in module.evaluation_knobs().items()
+        for value in values
+    }
 
 
 def select_knobs(
@@ -23,7 +29,7 @@ def select_knobs(
 
     Raises ``UserError``, which names ``option``, if the model does not declare a requested knob.
     """
-    known = declared_knobs(model)
+    known = list(declared_knobs(model))
     for knob in requested or ():
         if knob not in known:
             available = f"it has {', '.join(known)}" if known else "it has none"
@@ -36,7 +42,7 @@ def with_knob(model: nn.Module, knob: str) -> AbstractContextManager[None]:
 
     An empty ``knob`` sets nothing.
     """
-    option, value = _values_by_knob(model)[knob] if knob else ("", None)
+    option, value = declared_knobs(model)[knob] if knob else ("", None)
     modules = [module for module in _adjustable(model) if option in module.evaluation_knobs()]
     return with_attribute(modules, option.rpartition(".")[2], value)
 
@@ -52,17 +58,6 @@ def with_attribute(modules: Iterable[Any], name: str, value: Any) -> Iterator[No
     finally:
         for module, old in before:
             setattr(module, name, old)
-
-
-def _values_by_knob(model: nn.Module) -> dict[str, tuple[str, Any]]:
-    """Return option and value of each declared knob, by its name ``option=value``."""
-    return {
-        # As in an override on the command line.
-        f"{option}={str(value).lower() if isinstance(value, bool) or value is None else value}": (option, value)
-        for module in _adjustable(model)
-        for option, values in module.evaluation_knobs().items()
-        for value in values
-    }
 
 
 def _adjustable(model: nn.Module) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise, takewhile
 from typing import Any
@@ -58,13 +58,15 @@ def joined(
     Returns:
         The new section.
     """
-    scored = {_place(point) for point in points if point["score"] is not None}
-    kept = [point for point in old["points"] if _place(point) not in scored and point["score"] is not None]
-    occupied = {*scored, *map(_place, kept)}
-    new = [point for point in points if point["score"] is not None or _place(point) not in occupied]
-    occupied |= set(map(_place, new))
-    remaining = [point for point in old["points"] if _place(point) not in occupied]
-    merged = sorted([*kept, *remaining, *new], key=_order(old["points"], points))
+    scored = {place(point) for point in points if point["score"] is not None}
+    kept = [point for point in old["points"] if place(point) not in scored and point["score"] is not None]
+    occupied = {*scored, *map(place, kept)}
+    new = [point for point in points if point["score"] is not None or place(point) not in occupied]
+    occupied |= set(map(place, new))
+    remaining = [point for point in old["points"] if place(point) not in occupied]
+    # Curves in the order of their first points, points of a curve by ratio.
+    order = list(dict.fromkeys(place(point)[:2] for point in (*old["points"], *points)))
+    merged = sorted([*kept, *remaining, *new], key=lambda point: (order.index(place(point)[:2]), point["ratio"]))
     binned = {(row["knob"], row["length"]) for row in by_position}
     rows = [row for row in old["by_position"] if (row["knob"], row["length"]) not in binned]
     attempts = {point["attempt"] for point in merged}
@@ -72,14 +74,9 @@ def joined(
     return section(old["train_length"], merged, [*rows, *by_position], listed, higher_is_better)
 
 
-def _place(point: ExtrapolationPoint) -> tuple[str, str, int]:
+def place(point: ExtrapolationPoint) -> tuple[str, str, int]:
+    """Return what identifies a point in a section: variant, knob and length."""
     return point["variant"], point["knob"], point["length"]
-
-
-def _order(*groups: Iterable[ExtrapolationPoint]) -> Callable[[ExtrapolationPoint], tuple[int, float]]:
-    """Return a sort key: curves in the order of their first points, points of a curve by ratio."""
-    curves = list(dict.fromkeys((point["variant"], point["knob"]) for group in groups for point in group))
-    return lambda point: (curves.index((point["variant"], point["knob"])), point["ratio"])
 
 
 def section(

@@ -78,14 +78,11 @@ class Lengths(Measurement):
             seeds="mean",
         ),
     )
-    figures = tuple(
-        f"lra_bench.figures.{path}"
-        for path in (
-            "lengths:extrapolation",
-            "lengths:evaluation_knobs",
-            "losses:loss_by_position",
-            "lengths:score_vs_length",
-        )
+    figures = (
+        "lra_bench.figures.lengths:extrapolation",
+        "lra_bench.figures.lengths:evaluation_knobs",
+        "lra_bench.figures.losses:loss_by_position",
+        "lra_bench.figures.lengths:score_vs_length",
     )
     logged = ("extrapolation", "evaluation_knobs", "loss_by_position")
     points = (

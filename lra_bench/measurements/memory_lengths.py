@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lra_bench.contracts import Remembering
 from lra_bench.contracts.measurement import Measurement
 from lra_bench.options.declaration import NOT_NEGATIVE, option
+
+from .points import Scored
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,25 +21,15 @@ if TYPE_CHECKING:
     from .subject import Context, Subject
 
 
-class MemoryPoint(TypedDict):
-    """The test score of a language model with one memory length.
+class MemoryPoint(Scored):
+    """The test score of a language model, in bits per character, with one memory length.
 
     Attributes:
         memory_length: Tokens, or slots, before the current segment that the memory of each layer holds.
-        n: Number of scored tokens.
-        score: Bits per character.
-        loss: The mean loss in nats.
-        low: Lower bound of the 95 % confidence interval of the score.
-        high: Upper bound of the interval.
         state_bytes: Size of the full memory of one document, in bytes.
     """
 
     memory_length: int
-    n: int
-    score: float
-    loss: float
-    low: float | None
-    high: float | None
     state_bytes: int
 
 
@@ -86,7 +78,8 @@ class MemoryLengths(Measurement):
         from .knobs import with_attribute
 
         assert subject.rows is not None
-        model, rows, spec, points = subject.model, subject.rows["test"], subject.task.spec, []
+        model, rows, spec = subject.model, subject.rows["test"], subject.task.spec
+        points: list[MemoryPoint] = []
         lengths = sorted(set(self.options.memory_lengths)) if spec.kind == "language_modeling" else []
         if not lengths or not remembering(model):
             return None
@@ -95,8 +88,7 @@ class MemoryLengths(Measurement):
                 label = f"Memory of {length:,}"
                 result = evaluate(model, rows, spec, context.hardware, context.batch_size, label, stream=True)
                 bytes_of_state = _full_state(model, rows, spec, length, context.hardware)
-            point = {"memory_length": length, **scores(result, spec), "state_bytes": bytes_of_state}
-            points.append(cast(MemoryPoint, point))
+            points.append({"memory_length": length, **scores(result, spec), "state_bytes": bytes_of_state})
         return {
             "trained_length": max(module.memory_length for module in remembering(model)),
             "window_length": spec.train_length,

@@ -17,6 +17,16 @@ POINT_STATUSES: Mapping[str, str] = {
 """Meaning of each status of a point."""
 
 
+class Scored(TypedDict):
+    """The test score of ``n`` targets, with their mean loss in nats and the 95 % confidence interval of the score."""
+
+    n: int
+    score: float
+    loss: float
+    low: float | None
+    high: float | None
+
+
 class _PartsOfPoint(TypedDict, total=False):
     parts: dict[str, dict[str, float]]
 

@@ -7,6 +7,8 @@ from typing import Any, TypedDict
 
 from lra_bench.contracts.measurement import Column, Measurement, listed
 
+from .steps import training_flops
+
 
 class Validation(TypedDict):
     """An evaluation on the validation split: loss, and accuracy, which is None for values."""
@@ -61,12 +63,6 @@ def objective_of(config: Mapping[str, Any]) -> str:
     return "" if name == "none" else name
 
 
-def pretraining_flops(run: Any) -> float | None:
-    """Return the floating-point operations of pretraining, None if unknown: those of as many tokens of training."""
-    per_token, tokens = map(run.find, ("flops.per_token_training", "pretraining.tokens_seen"))
-    return None if per_token is None or tokens is None else per_token * tokens
-
-
 class PretrainingRun(Measurement):
     """Objective, steps, times and losses of the self-pretraining of a cell."""
 
@@ -97,7 +93,7 @@ class PretrainingRun(Measurement):
             name="pretraining_flops",
             help="floating point operations of the forward and the backward passes of self-pretraining; train_flops "
             "does not contain them",
-            run=pretraining_flops,
+            run=lambda run: training_flops(run, "pretraining.tokens_seen"),
             seeds="mean",
             dtype="float64",
         ),

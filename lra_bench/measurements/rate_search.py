@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any, TypedDict
 
 from lra_bench.contracts.measurement import Column, Display, Measurement, number
@@ -157,34 +158,29 @@ class Search(Measurement):
     @classmethod
     def facts(cls, section: RateSearch) -> Iterator[tuple[str, str]]:
         """Yield the choice, the loss of each rate, and rates of parameters with hints."""
-        if "space" in section:
-            yield from _option_facts(section)
-            return
-        edge = ", at an end of the grid" if section["edge"] else ""
-        chosen = "none" if section["chosen_lr"] is None else f"{section['chosen_lr']:g}{edge}"
         seeds = ", ".join(map(str, section["seeds"]))
-        yield "searched rate", f"{chosen} (protocol: {section['protocol_lr']:g}; seeds {seeds}; {section['rule']})"
-        losses = (
-            f"{rate['lr']:g}: {'a trial diverged or failed' if rate['loss'] is None else number(rate['loss'])}"
-            for rate in section["rates"]
-        )
-        yield "validation loss", ", ".join(losses)
-        if section["robustness"] is not None:
+        searched = "space" in section
+        if searched:
+            options = section.get("chosen")
+            choice = "none" if options is None else described(options)
+            yield "searched options", f"{choice} (seeds {seeds}; {section['rule']})"
+            yield "space", described(section["space"])
+        else:
+            edge = ", at an end of the grid" if section["edge"] else ""
+            choice = "none" if section["chosen_lr"] is None else f"{section['chosen_lr']:g}{edge}"
+            yield "searched rate", f"{choice} (protocol: {section['protocol_lr']:g}; seeds {seeds}; {section['rule']})"
+            losses = (
+                f"{rate['lr']:g}: {'a trial diverged or failed' if rate['loss'] is None else number(rate['loss'])}"
+                for rate in section["rates"]
+            )
+            yield "validation loss", ", ".join(losses)
+        if section["robustness"] is not None:  # with searched options it is unknown
             yield "rates near best", f"{section['robustness']:.0%} of the grid reach 90 % of the best skill"
         seconds = "" if section["seconds"] is None else f", {number(section['seconds'])} s"
         yield "trials", f"{section['trial_count']}{seconds}"
-        if section["hints"]:
+        if section["hints"] and not searched:
             hints = (f"{name} {hint['ratio']:.3g} times ({hint['hint']})" for name, hint in section["hints"].items())
             yield "rates by hint", ", ".join(hints)
-
-
-def _option_facts(section: RateSearch) -> Iterator[tuple[str, str]]:
-    chosen = section.get("chosen")
-    seeds = ", ".join(map(str, section["seeds"]))
-    yield "searched options", f"{'none' if chosen is None else described(chosen)} (seeds {seeds}; {section['rule']})"
-    yield "space", described(section["space"])
-    seconds = "" if section["seconds"] is None else f", {number(section['seconds'])} s"
-    yield "trials", f"{section['trial_count']}{seconds}"
 
 
 def described(options: Mapping[str, Any]) -> str:
@@ -217,7 +213,7 @@ def added_rates(grid: Sequence[float], losses: Mapping[float, float], factor: fl
 def mean_losses(trials: Iterable[Trial]) -> dict[float, float]:
     """Return the mean over seeds of the loss of each rate, infinite if a trial of it has no loss."""
     return {
-        lr: _mean([math.inf if trial["loss"] is None else trial["loss"] for trial in own])
+        lr: fmean([math.inf if trial["loss"] is None else trial["loss"] for trial in own])
         for lr, own in _by_rate(trials).items()
     }
 
@@ -324,10 +320,6 @@ def _by_rate(trials: Iterable[Trial]) -> dict[float, list[Trial]]:
 
 
 def _rate(lr: float, own: Sequence[Trial], added: bool) -> Rate:
-    columns = ([trial[name] for trial in own] for name in ("loss", "score", "skill"))
-    loss, score, skill = (None if None in values else _mean(values) for values in columns)
+    columns: Iterable[list[Any]] = ([trial[name] for trial in own] for name in ("loss", "score", "skill"))
+    loss, score, skill = (None if None in values else fmean(values) for values in columns)
     return {"lr": lr, "loss": loss, "score": score, "skill": skill, "added": added}
-
-
-def _mean(values: Sequence[Any]) -> float:
-    return math.fsum(values) / len(values)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from lra_bench.contracts import Slicing, Task, TaskScore, TaskSpec
+from lra_bench.contracts import Slicing, Task, TaskScore
 from lra_bench.contracts.measurement import Measurement, Points
 from lra_bench.records.sections import Margin
 
@@ -80,9 +80,17 @@ class Slices(Measurement):
         The points of a slicing are in the order of its labels; labels without a target have none. Raises ``ValueError``
         if the task returns another number of targets than were scored.
         """
+        from .extrapolation import interval_of_task
+
         task, result = subject.task, subject.test
-        if subject.own_score is not None:
-            return _parts_of_task(subject.own_score, task.spec, context.attempt)
+        if (own := subject.own_score) is not None:  # its parts are the slices, without floors
+            found = []
+            for slicing, scores in own.parts.items():
+                for label, score in scores.items():
+                    n = own.trials.get(slicing, {}).get(label, own.n)
+                    interval = interval_of_task(TaskScore(score, n), task.spec)
+                    found.append(_point(slicing, label, n, score, interval, context.attempt))
+            return found
         slicings = task.slices("test") if task.spec.metric == "accuracy" else {}
         if not slicings:
             return []
@@ -119,18 +127,6 @@ def score_text(point: Mapping[str, Any] | SlicePoint) -> str:
     low, high = point["low"], point["high"]
     interval = f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else ""
     return f"{point['score']:.4f}{interval} over {point['n']:,} targets{floor}"
-
-
-def _parts_of_task(own: TaskScore, spec: TaskSpec, attempt: int) -> list[SlicePoint]:
-    """Return the parts of a score as slices of the record, without floors."""
-    from .task_score import interval_of_task
-
-    found = []
-    for slicing, scores in own.parts.items():
-        for label, score in scores.items():
-            n = own.trials.get(slicing, {}).get(label, own.n)
-            found.append(_point(slicing, label, n, score, interval_of_task(TaskScore(score, n), spec), attempt))
-    return found
 
 
 def _point(

@@ -10,7 +10,7 @@ from lra_bench.contracts import Batch, Readable, TaskSpec, UserError
 from lra_bench.contracts.measurement import Column, Display, Measurement, ScoreOver
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from lra_bench.config.schema import CellConfig
 
@@ -144,29 +144,23 @@ def _longest_model(config: CellConfig, spec: TaskSpec, lengths: Sequence[int]) -
 
 
 def _points(model: Any, spec: TaskSpec, lengths: Sequence[int], limit_seconds: float) -> Iterator[StatePoint]:
-    """Read up to each length in turn and yield the bytes of the state there."""
+    """Read one row up to each length in turn and yield the bytes of the state there."""
+    import torch
+
     from lra_bench.profiling.synthetic import synthetic_batch
 
     from .memory_lengths import state_bytes
 
     batch = synthetic_batch(spec, 1, lengths[-1], "cpu")
     inputs = batch.inputs[:, 0] if spec.kind == "matching" else batch.inputs
+    name, targets = "tokens" if spec.vocabulary_size is not None else "values", torch.zeros(1, dtype=torch.long)
     memory, start, started = None, 0, time.perf_counter()
     for length in lengths:
         while start < length:
             stop = min(start + PART, length)
-            _, memory = model.read(_part(inputs, spec, start, stop), memory)
+            part: Any = {name: inputs[:, start:stop], "lengths": torch.tensor([stop - start])}
+            _, memory = model.read(Batch(**part, targets=targets), memory)
             start = stop
             if time.perf_counter() - started > limit_seconds:
                 return
         yield {"length": length, "state_bytes": state_bytes(memory)}
-
-
-def _part(inputs: Tensor, spec: TaskSpec, start: int, stop: int) -> Batch:
-    """Return tokens ``start`` to ``stop`` of one row as a batch."""
-    import torch
-
-    part = inputs[:, start:stop]
-    name = "tokens" if spec.vocabulary_size is not None else "values"
-    lengths = torch.tensor([stop - start])
-    return Batch(lengths=lengths, targets=torch.zeros(1, dtype=torch.long), **{name: part})  # type: ignore[arg-type]

@@ -24,15 +24,15 @@ GROWTH = {"time": "time", "memory": "peak memory"}
 TRAINING, FORWARD = "a training step", "a forward pass"
 
 
-def train_flops(run: Any) -> float | None:
-    """Return the floating-point operations of the training run, None if unknown."""
-    per_token, tokens = map(run.find, ("flops.per_token_training", "training.tokens_seen"))
+def training_flops(run: Any, tokens_seen: str = "training.tokens_seen") -> float | None:
+    """Return the floating-point operations of training on the number of tokens at a path, None if unknown."""
+    per_token, tokens = map(run.find, ("flops.per_token_training", tokens_seen))
     return None if per_token is None or tokens is None else per_token * tokens
 
 
 def flops_per_step(run: Any) -> float | None:
     """Return the floating-point operations of a training step, None if unknown."""
-    total, steps = train_flops(run), run.find("training.steps")
+    total, steps = training_flops(run), run.find("training.steps")
     return None if total is None or not steps else total / steps
 
 
@@ -42,21 +42,22 @@ def limit(run: Any, mode: str) -> Limit | None:
     return min((Limit(point["status"], point["length"]) for point in failed), key=lambda at: at.length, default=None)
 
 
-def _timed(row: Mapping[str, Any], context: Any) -> str:
-    """Return the length of the step benchmark unless the heading states it."""
-    text: str = context.length(row)
-    return text
-
-
 def _of_mode(mode: str, word: str, step: str, timing: str, memory: str, failing: str) -> Iterator[Column]:
-    """Yield the columns of a mode; the other arguments are its words in headings and descriptions."""
+    """Yield the columns of a mode; the other arguments are its words in headings and descriptions.
+
+    Cells end with the length of the step benchmark unless the heading states it.
+    """
+
+    def timed(row: Mapping[str, Any], context: Any) -> str:
+        return str(context.length(row))
+
     yield Column(
         name=f"{mode}_tokens_per_second",
         help=f"tokens per second of {step} {timing}",
-        run=lambda run: run.tokens_per_second(getattr(run, mode)),
+        run=lambda run: run.alone(getattr(run, mode)),
         seeds="mean",
         dtype="float64",
-        display=Display(f"{word} tokens/s {{at}}", "{:,.0f}", tail=_timed, machine=True),
+        display=Display(f"{word} tokens/s {{at}}", "{:,.0f}", tail=timed, machine=True),
     )
     allocated = f"peak of the memory allocated for tensors on CUDA during {memory}, bytes; missing on a CPU"
     resident = f"peak growth of the process's resident memory (RSS) during {memory.partition(',')[0]}, bytes"
@@ -70,7 +71,7 @@ def _of_mode(mode: str, word: str, step: str, timing: str, memory: str, failing:
             source=f"{mode}.{name}",
             seeds="largest",
             dtype="Int64",
-            display=Display(f"{heading} {{at}}", "megabytes", tail=_timed, first="ascending", machine=True),
+            display=Display(f"{heading} {{at}}", "megabytes", tail=timed, first="ascending", machine=True),
         )
     help = f"batch size of {step} in the step benchmark"
     yield Column(f"{mode}_batch_size", help, f"{mode}.batch_size", dtype="Int64")
@@ -115,7 +116,7 @@ class StepBenchmark(Measurement):
             name="train_flops",
             help="floating point operations of the forward and the backward passes of the training run, for its number "
             "of tokens without padding",
-            run=train_flops,
+            run=training_flops,
             seeds="mean",
             dtype="float64",
         ),
@@ -246,7 +247,7 @@ def profile(
     from lra_bench.profiling.energy import unknown_energy
     from lra_bench.profiling.interleave import WorkerPool, first_visits
     from lra_bench.profiling.scaling import growth
-    from lra_bench.profiling.speed_point import FIXED, add_flops
+    from lra_bench.profiling.sections import FIXED, add_flops
     from lra_bench.profiling.types import MODES, ComparisonModel, Setting, lengths_of
 
     kind, measure = hardware.device.type, config.measure

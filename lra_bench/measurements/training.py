@@ -123,7 +123,7 @@ class TrainingRun(Measurement):
             name="training_tokens_per_second",
             help="throughput of the training run in tokens per second; padding is not counted; empty if other programs "
             "ran at the same time, or if this is unknown",
-            run=lambda run: run.tokens_per_second(run.record.training or {}),
+            run=lambda run: run.alone(run.record.training or {}),
             seeds="mean",
             dtype="float64",
             display=Display("run tokens/s", "{:,.0f}", machine=True),

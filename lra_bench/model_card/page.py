@@ -11,7 +11,9 @@ import pandas as pd
 
 from lra_bench.figures import figure
 from lra_bench.figures.layout import Sheet, svg
+from lra_bench.figures.speed_vs_length import speed_vs_length
 from lra_bench.figures.style import COLUMN_INCHES, style
+from lra_bench.page.charts import drawn
 from lra_bench.page.page import document, text_of
 from lra_bench.profiling.comparison.run import Profile
 from lra_bench.records.schema import Record
@@ -119,7 +121,11 @@ def card(
         not_measured=not_measured,
         systems=wide(measured, others),
         pictures=[*pictures(FIGURES, measured, shown, others), *speed(profile, shown)],
-        profile=[(title, rows) for title, rows in (tables(profile) if profile else ()) if rows and _of_card(title)],
+        profile=[
+            (title, rows)
+            for title, rows in (tables(profile) if profile else ())
+            if rows and title.rpartition(" · ")[2].startswith(PROFILED)
+        ],
         warnings=profile.warnings if profile else [],
         commands=commands,
         entries=printable(entries),
@@ -148,10 +154,9 @@ def claims(cells: Sequence[Record], records: Sequence[Record]) -> list[Claim]:
     for record in {record.key.task: record for record in cells}.values():
         ranking, key = found.get(place_of(record)), key_of(record)
         against = ranking.reference() if ranking is not None else None
-        if ranking is None or against is None or key not in ranking.entries or key == against:
+        if ranking is None or against == key or not {against, key} <= {*ranking.with_seeds()}:
             continue
-        if min(len(ranking.entries[each].records) for each in (key, against)) < MIN_SEEDS:
-            continue
+        assert against is not None
         pair = ranking.compare(key, against)
         a, b = (printable(ranking.entries[each].name) for each in (key, against))
         group = pair.verdict_of_a.removesuffix(" in every seed")
@@ -185,7 +190,7 @@ def results(cells: Sequence[Record], others: Sequence[Record]) -> Section:
     order = list(dict.fromkeys(record.key.task for record in cells))
     table.sort(key=lambda row: order.index(row["task"]))
     found = pd.DataFrame(table)
-    return Section("Results", found.loc[:, (found != "").any()].map(printable), frozenset(), frozenset(), "")
+    return Section("Results", found.loc[:, (found != "").any()].map(printable))
 
 
 def wide(cells: Sequence[Record], others: Sequence[Record]) -> list[Section]:
@@ -211,32 +216,22 @@ def pictures(
         records = [*cells, *boards] if name == "abilities" else shown
         if name == "minimal_pairs":
             records = [record for record in records if record.key.task == "listops"]
-        reasons = found.exclusions(records)
-        usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
-        data = found.table(usable) if usable else None
-        if data is None or data.empty:
-            continue
-        with style("sans-serif"):
-            yield _picture(heading, found.caption, found.draw(data, COLUMN_INCHES))
+        if (usable := drawn(records, found)) and not (data := found.table(usable)).empty:
+            with style("sans-serif"):
+                yield _picture(heading, found.caption, found.draw(data, COLUMN_INCHES))
 
 
 def speed(profile: Profile | None, records: Sequence[Record]) -> Iterator[Picture]:
     """Yield the figure of time and memory over length of a profile."""
     if profile is not None:
-        from lra_bench.figures.speed_vs_length import speed_vs_length
-
         names = {r.key.model: (Run(r).label, (r.capability or {}).get("family", "other")) for r in records}
         data = speed_vs_length.of_profile(profile, names)
         with style("sans-serif"):
-            drawn = speed_vs_length.draw(data, COLUMN_INCHES)
-            yield _picture("Speed and memory over length", speed_vs_length.caption, drawn)
+            sheets = speed_vs_length.draw(data, COLUMN_INCHES)
+            yield _picture("Speed and memory over length", speed_vs_length.caption, sheets)
 
 
 def _picture(heading: str, caption: str, sheets: Iterable[Sheet]) -> Picture:
     pages = [svg(page) for sheet in sheets for page in sheet.pages]
     sources = [f"data:image/svg+xml;base64,{base64.b64encode(page).decode()}" for page in pages]
     return Picture(heading, caption.partition("\n\n")[2] or caption, sources)
-
-
-def _of_card(title: str) -> bool:
-    return title.rpartition(" · ")[2].startswith(PROFILED)

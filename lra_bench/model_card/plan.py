@@ -130,9 +130,13 @@ def plan_card(request: CardRequest) -> Plan:
 
 def _profile(request: CardRequest) -> ComparisonPlan | None:
     """Return the profile of the model and its rivals, None if the model does not support the task of the profile."""
+    from lra_bench.grid.expand import grid_parts
+
     overrides, results, config_dir = request.overrides, request.results, request.config_dir
     given = {_key(text) for text in overrides}
-    common = [text for text in (*PROFILE, *_grid_hardware(config_dir)) if _key(text) not in given]
+    (_, first), *_ = grid_parts(GRID, config_dir)
+    of_grid = [text for key, text in first.items() if key.partition(".")[0] in ("protocol", "hardware")]
+    common = [text for text in (*PROFILE, *of_grid) if _key(text) not in given]
     try:
         [own], _ = comparison_plans([*common, *overrides], results, config_dir)
     except UserError:  # the card shows why the cells of the model do not run
@@ -145,14 +149,6 @@ def _profile(request: CardRequest) -> ComparisonPlan | None:
     known = {candidate.hash for candidate in own.candidates}
     further = [candidate for candidate in compared.candidates if candidate.hash not in known]
     return replace(own, candidates=(*own.candidates, *further), refused=(*own.refused, *compared.refused))
-
-
-def _grid_hardware(config_dir: Path | None) -> list[str]:
-    """Return protocol and hardware of the cells as overrides."""
-    from lra_bench.grid.expand import grid_parts
-
-    (_, first), *_ = grid_parts(GRID, config_dir)
-    return [text for key, text in first.items() if key in ("protocol", "hardware") or key.startswith("hardware.")]
 
 
 def _stored(planned: ComparisonPlan, results: Path) -> Profile | None:
@@ -181,5 +177,4 @@ def _key(override: str) -> str:
 
 
 def _of_model(override: str) -> bool:
-    """Return whether an override chooses or changes the model."""
-    return _key(override) == "model" or _key(override).startswith("model.")
+    return _key(override).partition(".")[0] == "model"

@@ -22,7 +22,7 @@ from lra_bench.progress import bar, say
 from lra_bench.records.key import CellKey
 from lra_bench.records.reference import load_records
 from lra_bench.records.store import check_writable
-from lra_bench.runtime.files import replacing, why
+from lra_bench.runtime.files import replacing
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.redaction import shareable
 
@@ -91,21 +91,21 @@ def make_card(
     if planned.profile is not None and profile is None:
         [(profile, path)] = profiles([planned.profile], results, config_dir)
         say(f"wrote {path}")
+    from lra_bench.tables.bibliography import bibliography, papers
+    from lra_bench.tables.claims import REFERENCE
+    from lra_bench.tables.export import write_files
+
     from .page import card
 
     with bar(1, "Drawing the card", unit="cards") as advance:
         records = load_records(results, request.reference or "none")[1]
-        commands = _commands(request, cells)
         absent = {each.cell.key.task: each.reason for each in not_run(planned.own)}
-        entries = _entries(planned.model, request)
-        text = card(cells, absent, records, request.rivals, findings, profile, commands, entries)
+        names = dict.fromkeys((planned.model, REFERENCE, *request.rivals))
+        cited = bibliography(papers(names, config_dir).values())
+        entries = f"{SOFTWARE.format(version=metadata.version('lra-bench'))}\n{cited}"
+        text = card(cells, absent, records, request.rivals, findings, profile, _commands(request, cells), entries)
         advance(1)
-    path = results / FOLDER / f"{_file_name(cells[0])}.html"
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--results {results}: {why(error)}; choose another folder with --results") from error
+    [path] = write_files({f"{FOLDER}/{_file_name(cells[0])}.html": text}, results)
     return [path, *([printed] if pdf and (printed := print_pdf(path)) else [])], worst
 
 
@@ -150,16 +150,6 @@ def _commands(request: CardRequest, cells: Sequence[Record]) -> dict[str, str]:
         "Cells": "\n".join(record.command for record in cells),
     }
     return {what: str(shareable(command)) for what, command in found.items() if command}
-
-
-def _entries(model: str, request: CardRequest) -> str:
-    """Return the BibTeX entries of lra-bench and of the papers of the model, the Transformer and the rivals."""
-    from lra_bench.tables.bibliography import bibliography, papers
-    from lra_bench.tables.claims import REFERENCE
-
-    names = dict.fromkeys((model, REFERENCE, *request.rivals))
-    own = SOFTWARE.format(version=metadata.version("lra-bench"))
-    return f"{own}\n{bibliography(papers(names, request.config_dir).values())}"
 
 
 def _file_name(record: Record) -> str:

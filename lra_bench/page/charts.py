@@ -15,9 +15,9 @@ from lra_bench.records import tables
 from lra_bench.records.schema import Record
 from lra_bench.tables.claims import REFERENCE
 from lra_bench.tables.formatting import readable
+from lra_bench.tables.overview import ONE_CELL
 from lra_bench.tables.seeds import is_known
 
-CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 COMPARED = ["task", "version", "data_lacks", "protocol", "hardware"]
 POINTS = 80  # most points of a learning curve on the page
 
@@ -27,7 +27,7 @@ Row = dict[Hashable, Any]
 
 
 def key_of(record: Record) -> Key:
-    """Return the key shared by the seeds of one cell, in the order of ``CELL``."""
+    """Return the key shared by the seeds of one cell, in the order of ``ONE_CELL``."""
     key = record.key
     return key.task, key.model, key.protocol, record.machine, ", ".join(record.protocol_modified), key.hash
 
@@ -50,12 +50,12 @@ def learning(records: Sequence[Record]) -> Chart | None:
 
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
-    if not (scored := _drawn(records, extrapolation)):
+    if not (scored := drawn(records, extrapolation)):
         return {}
     data = extrapolation.averaged(scored).to_dict("records")
     references = _references([row for row in data if row["knob"] == ""], "length_variant")
     found = {}
-    for key, cell in _grouped(data, CELL).items():
+    for key, cell in _grouped(data, ONE_CELL).items():
         first = cell[0]
         factor, unit = units(first["metric"])
         series = []
@@ -77,12 +77,12 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 
 def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the charts of time and peak memory over length of each cell, with the transformer on the same hardware."""
-    if not (timed := _drawn(records, speed_vs_length)):
+    if not (timed := drawn(records, speed_vs_length)):
         return {}
     data = speed_vs_length.table(timed).to_dict("records")
     references = _references([row for row in data if row["mode"] == "train"], "batch", "quantity")
     found: dict[Key, list[Chart]] = {}
-    for key, cell in _grouped(data, CELL).items():
+    for key, cell in _grouped(data, ONE_CELL).items():
         charts = found.setdefault(key, [])
         for rows in _grouped(cell, ["batch", "quantity"]).values():
             if any(is_known(row["value"]) for row in rows):
@@ -92,14 +92,14 @@ def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 
 def _cost(rows: Sequence[Row], reference: Sequence[Row]) -> Chart:
     """Return the chart of one quantity at one batch size."""
-    drawn = [row for row in rows if is_known(row["value"])]
-    first = drawn[0]
+    shown = [row for row in rows if is_known(row["value"])]
+    first = shown[0]
     is_time = first["quantity"] == "time"
     factor = 1e3 if is_time else 1e-6
     series = [
         _series(SPOKEN[mode], style, _points(own, "length", "value", factor))
         for mode, style in (("train", "own"), ("inference", "variant"))
-        if (own := [row for row in drawn if row["mode"] == mode])
+        if (own := [row for row in shown if row["mode"] == mode])
     ]
     known = [row for row in reference if is_known(row["value"])]
     if known and first["model"] != REFERENCE:
@@ -117,7 +117,7 @@ def _cost(rows: Sequence[Row], reference: Sequence[Row]) -> Chart:
     return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))
 
 
-def _drawn(records: Sequence[Record], figure: Figure) -> list[Record]:
+def drawn(records: Sequence[Record], figure: Figure) -> list[Record]:
     """Return the records that a figure draws."""
     return [record for record, reason in zip(records, figure.exclusions(records), strict=True) if not reason]
 

@@ -19,6 +19,7 @@ from lra_bench.progress import bar
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.tables.bibliography import Paper
 from lra_bench.tables.formatting import readable, score
+from lra_bench.tables.overview import ONE_CELL
 from lra_bench.tables.runs import missing_data, repeated_data
 
 from . import charts
@@ -44,7 +45,7 @@ def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str]
     with bar(len(board), "reading learning curves", unit="cells") as advance:
         for row in board.to_dict("records"):
             # The row has the same values as the records from which it was made, so this key equals their ``key_of``.
-            key = tuple(str(row[name]) for name in charts.CELL)
+            key = tuple(str(row[name]) for name in ONE_CELL)
             own, curve = members[key], charts.learning(members[key])
             cell = {
                 "task": row["task"] + (f" · data: {row['data_lacks']}" if row["data_lacks"] else ""),
@@ -118,14 +119,13 @@ def bibtex(record: Record) -> str:
 
 
 @functools.lru_cache(maxsize=4096)  # cells share most parts of their configurations, and writing YAML is slow
-def as_yaml(part: str) -> str:
-    """Convert a part of a configuration from JSON to YAML."""
+def _as_yaml(part: str) -> str:
     return yaml.dump(json.loads(part), Dumper=DUMPER, sort_keys=False, allow_unicode=True, width=100)
 
 
 def config(record: Record) -> str:
     """Return the configuration as YAML, without the seed."""
-    return "".join(as_yaml(json.dumps({name: part})) for name, part in record.config.items() if name != "seed")
+    return "".join(_as_yaml(json.dumps({name: part})) for name, part in record.config.items() if name != "seed")
 
 
 def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
@@ -148,8 +148,7 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 def _data(record: Record) -> Facts:
     if (data := record.data) is None:
         return []
-    facts = [("task", data["task"])]
-    facts += [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]
+    facts = [(name, str(data[name])) for name in ("task", "version", "source", "licence", "citation", "fingerprint")]
     facts.append(("rows", ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())))
     found = {"missing": missing_data(record), "repeated": repeated_data(record)}
     return [*facts, *((name, text) for name, text in found.items() if text)]

@@ -13,25 +13,24 @@ from typing import Any
 
 import pandas as pd
 
-from lra_bench.contracts import UserError
+from lra_bench.figures.palette import WHITE, contrast, look, mixed
 from lra_bench.records.schema import Record
-from lra_bench.runtime.files import replacing, why
 from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
-from lra_bench.tables.export import NO_RECORDS
+from lra_bench.tables.export import NO_RECORDS, write_files
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.summary import default_protocol
 
-from . import colours
 from .facts import details
-from .published import published_tables
 from .rows import Places
-from .tables import protocols
+from .tables import protocols, published_tables
 
 FILE = "leaderboard.html"
 SCRIPTS = [  # each uses names of earlier ones
     f"{name}.js"
     for name in ["dom", "state", "chart", "costs", "answer", "scatter", "details", "table", "compare", "page"]
 ]
+DARK_GROUND = "#15181c"
+READABLE = 4.5  # minimum contrast ratio of text in WCAG 2.2
 
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
@@ -39,7 +38,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
     families = {record.key.model: "other" for record in records}
     families |= {record.key.model: record.capability.get("family", "other") for record in records if record.capability}
     board = frames["long"]
-    places = Places(board, records, families, colours.model_classes(families))
+    places = Places(board, records, families, model_classes(families))
     boards = protocols(records, board, frames["wide"], default_protocol(records), places) if records else []
     data = {
         "protocols": boards,
@@ -50,7 +49,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty
     }
     return document(
         text_of("page.html.j2"),
-        text_of("page.css") + colours.rules(families),
+        text_of("page.css") + rules(families),
         '"use strict";\n(async () => {\n' + "\n".join(text_of(name) for name in SCRIPTS) + "})();\n",
         board=boards[0] if boards else None,
         published_note=LAYOUTS["published"].note,
@@ -87,13 +86,26 @@ def write_page(
     records: Sequence[Record], frames: Mapping[str, pd.DataFrame], folder: Path, if_empty: str = NO_RECORDS
 ) -> Path:
     """Write the ``page`` to ``folder`` atomically and return its path. Raises ``UserError`` if it cannot be written."""
-    path = folder / FILE
-    try:
-        with replacing(path) as temporary:
-            temporary.write_text(page(records, frames, if_empty), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
+    [path] = write_files({FILE: page(records, frames, if_empty)}, folder)
     return path
+
+
+def model_classes(families: Mapping[str, str]) -> dict[str, str]:
+    """Return the CSS class of each model's colour, from a mapping of models to families."""
+    return {model: f"m{number}" for number, model in enumerate(sorted(families))}
+
+
+def rules(families: Mapping[str, str]) -> str:
+    """Return the CSS rules of these classes: colours of the figures, lightened for the dark theme."""
+    colours = {name: look(model, families[model]).colour for model, name in model_classes(families).items()}
+    return "".join(f".{name}{{--own:light-dark({colour},{lightened(colour)})}}\n" for name, colour in colours.items())
+
+
+def lightened(colour: str, ground: str = DARK_GROUND) -> str:
+    """Return ``colour`` mixed with white until it is readable on ``ground``; darker colours become lighter."""
+    wanted = max(READABLE, (READABLE + contrast(colour, WHITE)) / 2)
+    lighter = (mixed(colour, 255, share / 100) for share in range(0, 101, 5))
+    return next((each for each in lighter if contrast(each, ground) >= wanted), WHITE)
 
 
 def packed(data: Any) -> str:

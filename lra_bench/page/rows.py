@@ -72,9 +72,9 @@ class Places:
         self._families, self._looks = families, looks
         self._labels = {record.key.model: record.variant.get("label") or record.key.model for record in records}
         counts = Counter(self._labels.values())
-        self._labels |= {
-            model: f"{label} ({model})" for model, label in self._labels.items() if counts[label] > 1 and label != model
-        }
+        for model, label in self._labels.items():
+            if counts[label] > 1 and label != model:
+                self._labels[model] = f"{label} ({model})"
         self._of_variant: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
         for place, row in enumerate(board.to_dict("records")):
             self._of_variant.setdefault(variant_of(row), []).append((row["task"], place))

@@ -1,22 +1,26 @@
-"""Tables of the page: one of all systems and tasks per protocol, and one per task."""
+"""Tables of the page: all systems and tasks of a protocol, one task, and published numbers of one source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from lra_bench.contracts.measurement import Column, Display
+from lra_bench.figures.costs import COSTS
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 from lra_bench.tables import columns as registry
-from lra_bench.tables.cell import Cell, scored
+from lra_bench.tables.cell import Cell, figure, scored
 from lra_bench.tables.claims import Key, place_name, rankings, row_key
 from lra_bench.tables.column import Context, Row, Shown, score_of_seeds, shown, status
-from lra_bench.tables.formatting import difference, percent, readable, rows_of, score
+from lra_bench.tables.formatting import difference, percent, readable, rows_of, score, shared_length, unless_shared
 from lra_bench.tables.naming import earlier_protocols
 from lra_bench.tables.overview import task_columns, task_labels
+from lra_bench.tables.published import printed_tables
 from lra_bench.tables.runs import PRETRAINED
 from lra_bench.tables.sections import (
     comparison_remark,
@@ -26,7 +30,6 @@ from lra_bench.tables.sections import (
     wide_context,
 )
 
-from . import costs
 from .rows import Json, Places, cells, described, digest, encoded, table, variant_of
 
 BODIES: Mapping[Any, str] = {
@@ -39,6 +42,28 @@ BODIES: Mapping[Any, str] = {
 """Headings of the groups of rows in a table of one task, in their order."""
 
 SKILL = {"kind": "number", "first": "descending", "task": True}
+
+INSTEAD_OF = ("parameters_body_active", "state_bytes")  # columns of tables of text that are costs on the page
+HELP: Mapping[str, str] = {
+    "flops": "10¹² floating point operations of the training run, forward and backward",
+    "seconds": "time spent in training steps; empty if other programs ran at the same time, or if this is unknown",
+    "parameters": "trainable parameters of the body that one token uses",
+    "state": "all tensors that a causal model keeps to read one more token after the training length, of one row in "
+    "float32; empty if the model is bidirectional on the task",
+    "milliseconds": "time of a forward pass per sequence, at the length in the heading: from the stored profile if "
+    "there is one, in which systems were timed alternately, otherwise from the step benchmark",
+    "step": "time of a training step divided by the Transformer's, from a profile in which they were timed alternately",
+}
+OF_MACHINE = ("seconds", "milliseconds", "step")
+WORDS = ("variant", "printed average", "flags", "quotes")
+PUBLISHED_HELP = {
+    "variant": "name of the model in the source",
+    "avg5": "mean accuracy over the five tasks without Path-X, computed from the row",
+    "avg6_fail50": "mean accuracy over the six tasks including Path-X, which counts as 50 % if it failed",
+    "printed average": "average as printed in the source",
+    "flags": "reasons why the numbers are not directly comparable",
+    "quotes": "arXiv id of the original source of second-hand numbers",
+}
 
 Tests = Mapping[Any, Mapping[tuple[Key, Key], int]]
 """For each ranking the pairs of rows that were compared: 1 if the first is better, -1 if the second is, otherwise 0."""
@@ -55,7 +80,7 @@ def protocols(
         own = board[board["protocol"] == name]
         by_label = dict(iter(own.assign(label=task_labels(own)).groupby("label", sort=False)))
         groups = {label: by_label[label] for label in task_columns(overview) if label in by_label}
-        titles = _titles([*groups])
+        titles = unless_shared({label: label.partition(" (")[0] for label in groups})
         floors = rows_of(rows[rows["kind"] == "floor"])
         tasks = [
             _task(groups[label], label, floors, tests, places) | {"title": titles[label], "label": label}
@@ -67,12 +92,6 @@ def protocols(
         is_earlier = {"id": str(name), "earlier": name in earlier}
         found.append({**is_earlier, "runs": runs, "machines": machines, "systems": systems, "tasks": tasks})
     return sorted(found, key=lambda each: (each["id"] != default, each["earlier"], each["id"]))
-
-
-def _titles(labels: Sequence[str]) -> dict[str, str]:
-    """Return the labels of tasks without what their data lack, unless only that distinguishes two of them."""
-    short = {label: label.partition(" (")[0] for label in labels}
-    return {label: name if [*short.values()].count(name) == 1 else label for label, name in short.items()}
 
 
 def _systems(
@@ -120,9 +139,9 @@ def _task(frame: pd.DataFrame, label: str, floors: Sequence[Row], tests: Tests, 
     """
     rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
     context, parts = long_context(rows)
-    names = [name for name in registry.view(registry.LONG_PAGE) if name not in costs.INSTEAD_OF]
+    names = [name for name in registry.view(registry.LONG_PAGE) if name not in INSTEAD_OF]
     picked = registry.pick((*registry.long(), *registry.PAGE_ONLY), names)
-    columns = list(shown([*picked[:3], *costs.columns(rows), *picked[3:]], context, parts))
+    columns = list(shown([*picked[:3], *cost_columns(rows), *picked[3:]], context, parts))
     bodies: list[tuple[str, str, list[Json]]] = []
     for kind, heading in BODIES.items():
         members = [row for row in rows if row["section"] == kind]
@@ -174,3 +193,56 @@ def _floors(floors: Sequence[Row], label: str, metric: str | None) -> Iterator[J
         if cell:
             own = {"id": digest((row["protocol"], label, "floor", row["variant"])), "name": row["variant"]}
             yield {**own, "kind": "floor", "cells": {"score": encoded(cell)}}
+
+
+def cost_columns(rows: Sequence[Row]) -> list[Column]:
+    """Return the columns of the costs of the rows of one task."""
+    profiled = any(row["profile_inference_seconds"] is not None for row in rows)
+    at = shared_length(row["profile_length" if profiled else "speed_length"] for row in rows)
+
+    def seconds(row: Row) -> float | None:
+        """Return the time of a forward pass per sequence: of the profile, or without one of the step benchmark."""
+        speed = row["inference_tokens_per_second"]
+        if profiled or speed is None or row["speed_length"] is None:
+            return row["profile_inference_seconds"] if profiled else None
+        return float(row["speed_length"] / speed)
+
+    def column(name: str, heading: str, value: Callable[[Row], float | None], unit: float = 1.0) -> Column:
+        def cell(row: Row, context: Context) -> Cell:
+            known = value(row)
+            cost = None if known is None else known / unit
+            return figure(cost, lambda cost: f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}")
+
+        display = Display(heading, cell=cell, first="ascending", machine=name in OF_MACHINE)
+        return Column(name=name, help=HELP[name], display=display)
+
+    found = [
+        column(name, f"{heading} {at}".strip(), seconds, unit)
+        if name == "milliseconds"
+        else column(name, heading, operator.itemgetter(source), unit)
+        for name, (source, heading, unit) in COSTS.items()
+    ]
+    step = column("step", "step time, × transformer", lambda row: row["relative_speed"] and 1 / row["relative_speed"])
+    return [*found, step]
+
+
+def published_tables(frame: pd.DataFrame) -> list[Json]:
+    """Return the tables of the published layout, in its order."""
+    found = []
+    for place, (title, printed, legend) in enumerate(printed_tables(frame)):
+        rows = []
+        for row in printed:
+            cells = {"variant" if name == "model" else name: encoded(cell) for name, cell in row.items() if cell}
+            name = row["model"].text
+            rows.append({"id": digest((title, name)), "kind": "published", "name": name, "cells": cells})
+        names = ["variant", *(name for name in printed[0] if name != "model")]
+        columns = [described(Shown(_published_column(name), Context())) for name in names]
+        found.append(table(f"published-{place}", title, columns, [("published", "", rows)], legend))
+    return found
+
+
+def _published_column(name: str) -> Column:
+    help, heading = PUBLISHED_HELP.get(name, f"score on {name}, as printed"), {"variant": "model"}.get(name, name)
+    if name in WORDS:
+        return Column(name=name, help=help, display=Display(heading, kind="text", first="ascending"))
+    return Column(name=name, help=help, display=Display(heading.replace("_", " ")))

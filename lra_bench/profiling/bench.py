@@ -25,8 +25,7 @@ from lra_bench.training.optimizer import Optimizer
 from .attention_backend import attention_backend
 from .energy import counter_of, measure_energy, unknown_energy
 from .flops import META, ROUTES, FlopCount, count_flops
-from .sections import Energy, SpeedPoint
-from .speed_point import FIXED, entry_of
+from .sections import FIXED, Energy, SpeedPoint, entry_of
 from .synthetic import spec_at, synthetic_batch, tokens_in
 from .timing import Step, Timing, warm_up
 
@@ -140,9 +139,9 @@ class Bench:
 
     def energy(self) -> Energy:
         """Measure the energy of a training step; ``route`` contains the tokens per step, or why there is none."""
-        if isinstance(counter := counter_of(self.hardware.device), str):
-            return unknown_energy(counter)
         try:
+            if isinstance(counter := counter_of(self.hardware.device), str):
+                return unknown_energy(counter)
             step = self.step("train")
             warm_up(step, self.hardware.device, self.hardware.compile)
             found = measure_energy(step, self.hardware.device, counter)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from .sections import Energy
-from .timing import Step
+from .timing import Step, block
 
 ROOT = Path("/sys/class/powercap")
 PACKAGES = "intel-rapl:[0-9]*"
@@ -23,7 +23,8 @@ def joule_counter(root: Path = ROOT) -> Callable[[], float] | str:
     package, and the zone of the platform contains the packages; neither is counted. Wrap-around of a counter is handled
     if it is read at least once per wrap: with the usual range of 2^18 J, every twenty minutes at 200 W.
     """
-    packages = sorted(zone for zone in root.glob(PACKAGES) if zone.name.count(":") == 1 and _is_package(zone))
+    named = (name.parent for name in root.glob(f"{PACKAGES}/name") if name.read_text("ascii").startswith("package"))
+    packages = sorted(zone for zone in named if zone.name.count(":") == 1)
     if not packages:
         return f"there is no energy counter of processor packages in {root}"
     try:
@@ -44,14 +45,6 @@ def joule_counter(root: Path = ROOT) -> Callable[[], float] | str:
         return total / 1e6
 
     return read
-
-
-def _is_package(zone: Path) -> bool:
-    """Return whether a powercap zone is a processor package."""
-    try:
-        return (zone / "name").read_text(encoding="ascii").startswith("package")
-    except OSError:
-        return False
 
 
 def _microjoules(zone: Path, name: str) -> int:
@@ -81,17 +74,12 @@ def measure_energy(step: Step, device: torch.device, counter: Counter, seconds: 
 
     Idle power and the power of other processes on the device are included. ``step`` must be warmed up.
     """
-    steps = 0
-    _wait(device)
+    # Blocks end with a synchronisation, so that the host does not enqueue more steps than fit into the window.
+    steps, size = 0, PAUSE_STEPS if device.type == "cuda" else 1
     began, before = time.perf_counter(), counter.read()
     while (elapsed := time.perf_counter() - began) < seconds:
-        step()
-        steps += 1
-        if steps % PAUSE_STEPS == 0:
-            # Without this the host would enqueue many more steps than fit into the window.
-            _wait(device)
-    _wait(device)
-    elapsed = time.perf_counter() - began
+        block(step, device, size)
+        steps += size
     joules = counter.read() - before
     if joules <= 0:
         return unknown_energy("the energy counter did not increase")
@@ -118,9 +106,3 @@ def counter_of(device: torch.device) -> Counter | str:
     except pynvml.NVMLError as error:
         return f"NVML: {error}"
     return Counter("NVML total energy", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
-
-
-def _wait(device: torch.device) -> None:
-    """Wait until the device has finished all enqueued work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -93,19 +93,12 @@ def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], b
             if isinstance(network, nn.LSTM | nn.GRU):
                 network.forward = partial(_products, network, network.forward)  # type: ignore[method-assign]
     with sdpa_kernel(SDPBackend.MATH), Uncounted() as uncounted:
-        with _extra_flops(model.train()) as training_extra, FlopCounterMode(display=False) as training:
+        with _extra_flops(model.train()) as extra, FlopCounterMode(display=False) as training:
             output: Output = model(batch)
             # Depends on all trained parameters; the choice of the loss does not affect the FLOPs.
             sum((loss.sum() for loss in output.losses.values()), output.logits.sum()).backward()
-        model.eval().requires_grad_(False)  # as in ``forward_flops``
-        with torch.no_grad(), _extra_flops(model) as forward_extra, FlopCounterMode(display=False) as forward:
-            model(batch)
-    return (
-        forward.get_total_flops() + sum(forward_extra),
-        training.get_total_flops() + 3 * sum(training_extra),
-        tuple(sorted(uncounted.names)),
-        bool(forward_extra),
-    )
+        forward = forward_flops(model, batch)
+    return forward, training.get_total_flops() + 3 * sum(extra), tuple(sorted(uncounted.names)), bool(extra)
 
 
 def _products(network: nn.LSTM | nn.GRU, forward: Callable[..., Any], x: Any, state: Any = None) -> Any:
@@ -164,16 +157,11 @@ def _extra_flops(model: nn.Module) -> Iterator[list[int]]:
 
         return count
 
-    handles = [
-        module.register_forward_hook(counter(extra_flops))
-        for module in model.modules()
-        if (extra_flops := getattr(getattr(module, "spec", None), "extra_flops", None)) is not None
-    ]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if (extra_flops := getattr(getattr(module, "spec", None), "extra_flops", None)) is not None:
+                hooks.enter_context(module.register_forward_hook(counter(extra_flops)))
         yield counts
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class Uncounted(TorchDispatchMode):

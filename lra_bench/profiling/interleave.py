@@ -6,6 +6,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from lra_bench.config.serialization import as_dict
@@ -14,22 +15,15 @@ from lra_bench.runtime.processor import usable_cpus
 from lra_bench.runtime.subprocesses import WorkerEnded, WorkerFailed, WorkerProcess
 
 from .scaling import too_large, too_slow
-from .sections import SpeedPoint
-from .speed_point import LARGEST, retimed, unmeasured
+from .sections import LARGEST, SpeedPoint, retimed, unmeasured
 from .timing import WarmUp, alternate, is_slow, summary
 from .types import MODES, ComparisonModel, Measured, Setting
 
 MODULE = "lra_bench.profiling.worker"
 VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
-"""Number of visits to each length by device type.
-
-Visits are minutes apart, so that other processes on a shared machine disturb only some of them.
-"""
+"""Number of visits to each length by device type; other processes on a shared machine disturb only some of them."""
 SLOW_VISITS = 2
-"""Slow steps (``timing.is_slow``) are timed only in every second visit: the first, the third and so on.
-
-The number of visits is odd, so the last visit is one of them.
-"""
+"""Slow steps (``timing.is_slow``) are timed only in every second visit, among them the first and the last."""
 START_SECONDS = 200.0  # generous, because other processes can slow down the start of a process tenfold
 COMPILE_SECONDS = 600.0
 ANSWER_SECONDS = 240.0
@@ -222,25 +216,18 @@ class Interleaving:
             self._guard(one, prepare)
         warm = {name: one.warm for name, one in found.items() if one.warm and one.entry["status"] == "ok"}
 
-        def timed_block(name: str) -> Callable[[int], list[float]]:
-            def run(steps: int) -> list[float]:
-                self.report(0, f"{self.setting.length:,} tokens, {mode}, timing {name}")
-                durations: list[float] = []
-                timeout = START_SECONDS + 10 * (steps + 1) * warm[name].step_seconds
-                self._guard(
-                    found[name],
-                    lambda one: durations.extend(self._request(name, timeout, "time_block", steps=steps)["seconds"]),
-                )
-                return durations
-
-            return run
+        def timed_block(name: str, steps: int) -> list[float]:
+            self.report(0, f"{self.setting.length:,} tokens, {mode}, timing {name}")
+            durations: list[float] = []
+            timeout = START_SECONDS + 10 * (steps + 1) * warm[name].step_seconds
+            request = partial(self._request, name, timeout, "time_block", steps=steps)
+            self._guard(found[name], lambda one: durations.extend(request()["seconds"]))
+            return durations
 
         device = self.setting.hardware.device
-        earlier = {name: found[name].rounds for name in warm}
-        rounds = alternate(
-            {name: timed_block(name) for name in warm}, warm, device, self.visits / VISITS[device.type], earlier
-        )
-        for name, durations in rounds.items():
+        share, earlier = self.visits / VISITS[device.type], {name: found[name].rounds for name in warm}
+        blocks = {name: partial(timed_block, name) for name in warm}
+        for name, durations in alternate(blocks, warm, device, share, earlier).items():
             one = found[name]
             if one.entry["status"] == "ok":
                 one.rounds = durations
@@ -271,22 +258,20 @@ class Interleaving:
             one.entry = unmeasured(mode, self.setting.length, *details)
             self._record_failure(name, mode, failure)
 
+    def _first(self, one: Measured, command: str) -> dict[str, Any]:
+        """Run the first steps of a mode; raises ``WorkerFailed`` if its timing window would exceed the limit."""
+        limit_seconds = self.setting.limit_seconds
+        timeout = (self._first_timeout + 3 * limit_seconds) * (4 if self.setting.batch == LARGEST else 1)
+        arguments = {"mode": one.entry["mode"], "limit_seconds": limit_seconds}
+        return self._request(one.candidate.name, timeout, command, **arguments)
+
     def _measure(self, one: Measured) -> None:
         """Warm up and time a mode of a single model."""
-        limit_seconds = self.setting.limit_seconds
-        arguments = {"mode": one.entry["mode"], "limit_seconds": limit_seconds}
-        timeout = self._first_timeout + 3 * limit_seconds
-        one.entry = self._request(one.candidate.name, timeout, "measure", **arguments)["entry"]
+        one.entry = self._first(one, "measure")["entry"]
 
     def _warm_up(self, one: Measured) -> None:
-        """Warm up a mode; raises ``WorkerFailed`` if its timing window would exceed the limit."""
-        setting = self.setting
-        timeout = self._first_timeout + 3 * setting.limit_seconds
-        if setting.batch == LARGEST:
-            timeout *= 4
-        answer = self._request(
-            one.candidate.name, timeout, "warm_up", mode=one.entry["mode"], limit_seconds=setting.limit_seconds
-        )
+        """Warm up a mode."""
+        answer = self._first(one, "warm_up")
         one.entry["batch_size"], one.stopped_by = answer["batch_size"], answer["stopped_by"]
         one.warm = WarmUp(answer["seconds"], answer["step_seconds"])
 

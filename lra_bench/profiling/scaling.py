@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,35 +30,29 @@ def exponent(lengths: Sequence[float], values: Sequence[float]) -> Exponent | No
     Returns None with fewer than three points, or if a value is not positive. The interval is valid if the values follow
     a power law. A constant cost at short lengths violates this and results in a wide interval.
     """
-    if len(lengths) < MIN_POINTS or min(values) <= 0:
+    if len(lengths) < MIN_POINTS or min(values) <= 0 or len(set(lengths)) == 1:
         return None
     from scipy.special import stdtrit
 
     x, y = [math.log(length) for length in lengths], [math.log(value) for value in values]
-    n, x_mean, y_mean = len(x), sum(x) / len(x), sum(y) / len(y)
-    spread = sum((one - x_mean) ** 2 for one in x)
-    if spread == 0:
-        return None
-    slope = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True)) / spread
-    residual = sum((b - y_mean - slope * (a - x_mean)) ** 2 for a, b in zip(x, y, strict=True))
-    half = float(stdtrit(n - 2, 0.975)) * math.sqrt(residual / (n - 2) / spread)
+    slope, intercept = statistics.linear_regression(x, y)
+    residual = sum((b - intercept - slope * a) ** 2 for a, b in zip(x, y, strict=True))
+    degrees = len(x) - 2
+    half = float(stdtrit(degrees, 0.975)) * math.sqrt(residual / degrees / (len(x) * statistics.pvariance(x)))
     return Exponent(slope, slope - half, slope + half)
 
 
 def growth(speed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Compute the record's ``growth`` section, by mode, from the entries of its ``speed`` section."""
-    modes = dict.fromkeys(entry["mode"] for entry in speed)
-    return {mode: _growth([entry for entry in speed if entry["mode"] == mode]) for mode in modes}
-
-
-def _growth(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return exponents of time and memory, and the measured lengths, from the speed entries of one mode."""
-    measured = [entry for entry in entries if entry["status"] == "ok"]
-    lengths = [entry["length"] for entry in measured]
-    times = exponent(lengths, [entry["median_seconds"] for entry in measured])
-    known = [(entry["length"], peak) for entry in measured if (peak := peak_bytes(entry))]
-    memory = exponent([length for length, _ in known], [peak for _, peak in known])
-    return {**fields("time", times), **fields("memory", memory), "lengths": lengths}
+    found = {}
+    for mode in dict.fromkeys(entry["mode"] for entry in speed):
+        measured = [entry for entry in speed if entry["mode"] == mode and entry["status"] == "ok"]
+        lengths = [entry["length"] for entry in measured]
+        times = exponent(lengths, [entry["median_seconds"] for entry in measured])
+        known = {entry["length"]: peak for entry in measured if (peak := peak_bytes(entry))}
+        memory = exponent([*known], [*known.values()])
+        found[mode] = {**fields("time", times), **fields("memory", memory), "lengths": lengths}
+    return found
 
 
 def peak_bytes(entry: Mapping[str, Any]) -> int | None:
@@ -71,10 +66,7 @@ def fields(quantity: str, fit: Exponent | None) -> dict[str, float | None]:
 
 
 MAX_TIME_EXPONENT = 2.5
-"""Upper bound on the exponent with which times are predicted.
-
-A higher exponent is attributed to a disturbed measurement. If time really grows faster, one step is run needlessly.
-"""
+"""Upper bound on the exponent with which times are predicted; a higher one is attributed to a disturbed measurement."""
 
 
 def too_slow(

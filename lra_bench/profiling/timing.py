@@ -194,8 +194,20 @@ def _enough(durations: list[float], device: torch.device, share: float = 1.0, se
 
 
 def block(step: Step, device: torch.device, n: int) -> list[float]:
-    """Run ``n`` steps and return the seconds of each."""
-    return _event_block(step, device, n) if device.type == "cuda" else _host_block(step, device, n)
+    """Run ``n`` steps and return the seconds of each: between CUDA events on CUDA, otherwise by the host's clock.
+
+    On CUDA there is one synchronisation at the end, and durations include the time of a host that is slower.
+    """
+    if device.type != "cuda":
+        return _host_block(step, device, n)
+    stream = torch.cuda.current_stream(device)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
+    events[0].record(stream)
+    for event in events[1:]:
+        step()
+        event.record(stream)
+    torch.cuda.synchronize(device)
+    return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(events)]
 
 
 def _host_block(step: Step, device: torch.device, n: int = 1) -> list[float]:
@@ -207,21 +219,6 @@ def _host_block(step: Step, device: torch.device, n: int = 1) -> list[float]:
             torch.cuda.synchronize(device)
         marks.append(time.perf_counter())
     return [after - before for before, after in itertools.pairwise(marks)]
-
-
-def _event_block(step: Step, device: torch.device, n: int) -> list[float]:
-    """Run ``n`` steps and return the seconds of each between CUDA events, with one synchronisation at the end.
-
-    Durations include the time of the host if it is slower than the device.
-    """
-    stream = torch.cuda.current_stream(device)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
-    events[0].record(stream)
-    for event in events[1:]:
-        step()
-        event.record(stream)
-    torch.cuda.synchronize(device)
-    return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(events)]
 
 
 def summary(rounds: Iterable[Sequence[float]], warm: WarmUp) -> Timing:

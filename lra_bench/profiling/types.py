@@ -9,8 +9,7 @@ from lra_bench.config.schema import CellConfig, Measure
 from lra_bench.contracts import TaskSpec
 from lra_bench.runtime.hardware import Hardware
 
-from .sections import SpeedPoint
-from .speed_point import LARGEST
+from .sections import LARGEST, SpeedPoint
 from .timing import WarmUp
 
 MODES = ("inference", "train")

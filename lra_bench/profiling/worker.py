@@ -10,7 +10,7 @@ import gc
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,16 +25,19 @@ from lra_bench.runtime.memory import PeakMemory, hand_back
 from lra_bench.runtime.subprocesses import serve
 
 from .attention_backend import forced
-from .batch_search import largest_batch
 from .bench import Bench, flops_per_token, spec_of, step_flops
 from .peak_matmul import peak_matmul_flops
-from .speed_point import FIXED, LARGEST
+from .scaling import peak_bytes
+from .sections import FIXED, LARGEST
 from .timing import Step, Timing, WarmUp, block, collector_off, first_steps, measure, summary, warm_up
 
 POLL_SECONDS = 0.001
 LIMIT_SECONDS = 0.5  # threads of Intel's OpenMP spin for 0.2 s by default
 LEAD_SECONDS = 0.03
 """Steps shorter than this are preceded by a step that is not timed."""
+LARGEST_SIZE = 1 << 16
+LONGEST_STEP_SECONDS = 1.0
+"""Limits of the search for the largest batch; with longer steps too few would fit into a timing window."""
 
 
 class TimedModel:
@@ -76,14 +79,13 @@ class TimedModel:
         """Warm up and time consecutive steps of a mode; return its speed entry as ``finish``."""
         self.step, seconds = self._bench(self.first_batch).step(mode), self.config.measure.speed_seconds
         timing = measure(self.step, self.hardware.device, limit_seconds, self.hardware.compile, seconds)
-        return self._finished(mode, FIXED, timing)
+        return self.finish(mode, FIXED, timing)
 
     def warm_up(self, mode: str, limit_seconds: float) -> dict[str, Any]:
         """Warm up the step of a mode; if the batch policy is ``largest``, find the largest batch size first."""
         batch, stopped_by = self.job["batch"], ""
         if batch == LARGEST:
-            found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
-            batch, stopped_by = found.size, found.stopped_by
+            batch, stopped_by = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
         self.step = self._bench(batch).step(mode)
         self.warm = warm_up(self.step, self.hardware.device, self.hardware.compile, limit_seconds)
         self.rounds = []
@@ -113,10 +115,6 @@ class TimedModel:
         self._release_device()
         return {"seconds": self.rounds[-1]}
 
-    def finish(self, mode: str, policy: str) -> dict[str, Any]:
-        """Return the speed entry of the mode that was warmed up last, over all its rounds, with its memory on CUDA."""
-        return self._finished(mode, policy, summary(self.rounds, self.warm))
-
     def release(self) -> dict[str, Any]:
         """Release the step, optimizer and gradients of the mode measured last, and the freed memory."""
         self.step = None
@@ -125,6 +123,14 @@ class TimedModel:
         hand_back()
         self._release_device()
         return {}
+
+    def finish(self, mode: str, policy: str, timing: Timing | None = None) -> dict[str, Any]:
+        """Return the speed entry of a mode, by default over all its rounds, with its memory on CUDA, and release it."""
+        assert self.bench is not None and self.step is not None
+        peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else PeakMemory()
+        entry = self.bench.entry(mode, self.length, timing or summary(self.rounds, self.warm), peak, policy)
+        self.release()
+        return {"entry": entry}
 
     def measure_peak_memory(self, mode: str, batch_size: int) -> dict[str, Any]:
         """Measure the peak of resident memory, in a process whose allocator returns freed memory immediately."""
@@ -135,14 +141,6 @@ class TimedModel:
     def energy(self) -> dict[str, Any]:
         """Measure the energy of a training step."""
         return {"energy": (self.bench or self._bench(self.first_batch)).energy()}
-
-    def _finished(self, mode: str, policy: str, timing: Timing) -> dict[str, Any]:
-        """Return the speed entry of a timed mode, with its memory on CUDA, and release the mode."""
-        assert self.bench is not None and self.step is not None
-        peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else PeakMemory()
-        entry = self.bench.entry(mode, self.length, timing, peak, policy)
-        self.release()
-        return {"entry": entry}
 
     def _bench(self, batch_size: int) -> Bench:
         """Return the benchmark of the current length with ``batch_size``, rebuilt if the size differs."""
@@ -164,8 +162,7 @@ class TimedModel:
         (seconds,) = block(step, self.hardware.device, 1)
         peak = bench.peak(step)
         bench.release()
-        kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
-        return next((kind for kind in kinds if kind is not None), None), seconds
+        return peak_bytes(peak.as_dict()), seconds
 
     def _release_device(self) -> None:
         """Release cached memory of CUDA, or wait until the cores are idle, for the worker that is timed next."""
@@ -173,6 +170,34 @@ class TimedModel:
             torch.cuda.empty_cache()
         else:
             wait_for_idle_threads()
+
+
+def largest_batch(
+    attempt: Callable[[int], tuple[int | None, float]], memory_limit_bytes: int | None = None
+) -> tuple[int, str]:
+    """Double the batch size, starting from 1, as long as a step fits into memory and ``LONGEST_STEP_SECONDS``.
+
+    ``attempt`` runs steps with a batch size, and returns the peak memory in bytes, None if unknown, and the seconds of
+    a step. A size is not tried if twice the peak or the seconds of the previous one exceed the limit.
+
+    Returns the largest size that was run, at most ``LARGEST_SIZE``, and the limit that ended the search: ``memory`` or
+    ``time``. Raises the out-of-memory error if a single row does not fit, and any other error of ``attempt``.
+    """
+    size = 1
+    peak, seconds = attempt(size)
+    while size < LARGEST_SIZE:
+        if memory_limit_bytes is not None and peak is not None and 2 * peak > memory_limit_bytes:
+            return size, "memory"
+        if 2 * seconds > LONGEST_STEP_SECONDS:
+            break
+        try:
+            peak, seconds = attempt(2 * size)
+        except Exception as error:
+            if status_of(error)[0] != "out_of_memory":
+                raise
+            return size, "memory"
+        size *= 2
+    return size, "time"
 
 
 def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:

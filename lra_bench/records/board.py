@@ -69,24 +69,21 @@ def read_board(root: Path) -> Board:
     return cast(Board, content)
 
 
-def changed_files(root: Path, board: Board) -> Iterator[str]:
-    """Yield a description of each file that is missing, or whose content is not that of ``board.json``."""
+def changes(root: Path) -> Iterator[str]:
+    """Yield how each file of a board differs from its ``board.json``; nothing if ``root`` is no board."""
+    if not any((root / name).exists() for name in (RECORDS, BOARD)):
+        return
+    try:
+        board = read_board(root)
+    except UserError as error:
+        yield str(error)
+        return
     for name, expected in board["sha256"].items():
         path = root / name
         if not path.is_file():
             yield f"{path} is missing"
         elif (found := sha256_of_file(path)) != expected:
             yield f"{path} has sha256 {found[:8]}… instead of {expected[:8]}…"
-
-
-def changes(root: Path) -> list[str]:
-    """Return how the files of a board differ from its ``board.json``; empty if ``root`` is no board."""
-    if not any((root / name).exists() for name in (RECORDS, BOARD)):
-        return []
-    try:
-        return list(changed_files(root, read_board(root)))
-    except UserError as error:
-        return [str(error)]
 
 
 def overwritten(old: Path, new: Path) -> Iterator[str]:
@@ -101,11 +98,5 @@ def _same(one: Record, other: Record) -> bool:
     """Return whether two records and their tables are equal; the names of the tables may differ."""
     if replace(one, artifacts={}) != replace(other, artifacts={}):
         return False
-    for table in (curves, predictions):
-        frame, other_frame = table(one), table(other)
-        if frame is None or other_frame is None:
-            if frame is not other_frame:
-                return False
-        elif not frame.equals(other_frame):
-            return False
-    return True
+    frames = [(table(one), table(other)) for table in (curves, predictions)]
+    return all(a is b if a is None or b is None else a.equals(b) for a, b in frames)

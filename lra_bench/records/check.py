@@ -53,16 +53,15 @@ def check_store(root: Path) -> Iterator[Finding]:
     records = [(path, _with_tables(record, path)) for path, record in records]
     tables = {table_file(record, name)[0] for _, record in records for name in record.artifacts}
     missing = [f"{path} is missing" for path in sorted(tables) if not path.exists()]
-    changed = [
-        f"{path} differs from the digest in its name"
-        for path in sorted(tables)
-        if "-" in path.stem
-        and (content := _content(path)) is not None
-        and digest(content) != path.stem.rpartition("-")[2]
-    ]
+    changed = []
+    for path in sorted(tables):
+        with suppress(FileNotFoundError):  # another process has replaced or removed it meanwhile
+            _, named, expected = path.stem.rpartition("-")
+            if named and path.is_file() and digest(path.read_bytes()) != expected:
+                changed.append(f"{path} differs from the digest in its name")
     yield _finding("curves and predictions", missing + changed, f"all {len(tables):,} present and unchanged")
     if (root / RECORDS).exists() or (root / BOARD).exists():
-        yield _finding("board", changes(root), "all files unchanged")
+        yield _finding("board", list(changes(root)), "all files unchanged")
     yield _finding("scores", list(filter(None, map(_score_fault, records))), "those of the predictions")
     known = {path for path, _ in records} | tables
     left = [path for path in files if path not in known and path.exists()]
@@ -74,7 +73,7 @@ def check_store(root: Path) -> Iterator[Finding]:
     own = {*files, *filter(Path.is_file, (root / RECORDS, *tables))}
     sizes: dict[Path, int] = {}
     for path in own:
-        with suppress(FileNotFoundError):  # another process has replaced or removed it meanwhile
+        with suppress(FileNotFoundError):
             sizes[path] = path.stat().st_size
     large = [f"{path} ({size / 2**20:,.0f} MiB)" for path, size in sizes.items() if size > LARGE_BYTES]
     yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(sizes):,} files", "very large: ")
@@ -101,13 +100,6 @@ def _with_tables(record: Record, path: Path) -> Record:
         if not all(table_file(record, name)[0].exists() for name in record.artifacts):
             return read(content_of(path), str(path), path)
     return record
-
-
-def _content(path: Path) -> bytes | None:
-    """Return the content of a file, or None if there is no such file."""
-    with suppress(FileNotFoundError):
-        return path.read_bytes() if path.is_file() else None
-    return None
 
 
 def _score_fault(loaded: tuple[Path, Record]) -> str:

@@ -129,6 +129,7 @@ def _software() -> dict[str, Any]:
     import torch
 
     cuda = torch.backends.cuda
+    kernels = {"flash": "flash", "memory_efficient": "mem_efficient", "cudnn": "cudnn", "math": "math"}
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -136,16 +137,7 @@ def _software() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "cudnn": _or_none(torch.backends.cudnn.version),
         **{name: _or_none(functools.partial(metadata.version, name)) for name in LIBRARIES},
-        "sdpa_backends": [
-            name
-            for name, enabled in (
-                ("flash", cuda.flash_sdp_enabled()),
-                ("memory_efficient", cuda.mem_efficient_sdp_enabled()),
-                ("cudnn", cuda.cudnn_sdp_enabled()),
-                ("math", cuda.math_sdp_enabled()),
-            )
-            if enabled
-        ],
+        "sdpa_backends": [name for name, short in kernels.items() if getattr(cuda, f"{short}_sdp_enabled")()],
         "tf32": _or_none(lambda: bool(cuda.matmul.allow_tf32)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "flushes_denormals": not torch.full((1,), 1e-39).mul(1).any().item(),

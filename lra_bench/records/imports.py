@@ -9,7 +9,7 @@ from lra_bench.contracts import Unwritable, UserError
 
 from .environment import same_host
 from .packed import RECORDS, packed, table_file
-from .parquet import check_table
+from .parquet import open_table
 from .schema import Record
 from .store import TABLES, find, key_of_machine, load, precedence, put_if_better, table_content
 
@@ -67,10 +67,11 @@ def import_folder(folder: Path, root: Path) -> Imported:
         except UserError as error:
             result.broken.append(str(error))
             continue
-        result.broken += table_errors
         if not written:
             result.kept += 1
-        elif existing is None:
+            continue
+        result.broken += table_errors
+        if existing is None:
             result.added += 1
         else:
             result.replaced += 1
@@ -86,7 +87,9 @@ def _foreign_tables(record: Record) -> tuple[dict[str, bytes], list[str]]:
         table, _ = table_file(record, name)
         try:
             content = table_content(record, name, follow_links=False)
-            check_table(content, str(table), numbers)
+            with open_table(content, str(table), numbers) as file:
+                for _ in file.iter_batches(columns=list(numbers)):  # reads all values
+                    pass
         except FileNotFoundError:
             continue
         except OSError as error:

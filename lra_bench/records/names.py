@@ -61,8 +61,7 @@ def find_path(text: str, root: Path, reference: Path | None = None) -> Path:
     """
     found = find_paths(text, root, reference)
     if not found:
-        problem = "contains no record yet" if text == LAST else f"{text}: no such record"
-        message = f"--results {root}: {problem}" if text == LAST else problem
+        message = f"--results {root}: contains no record yet" if text == LAST else f"{text}: no such record"
         raise UserError(f"{message}; lra-bench results list shows all records")
     if len(found) > 1:
         names = [_cell_name(path) for path in found[:SHOWN]]

@@ -69,13 +69,6 @@ def open_table(
         raise UserError(f"{where}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
 
 
-def check_table(content: bytes, where: str, numbers: Sequence[str]) -> None:
-    """Raise ``UserError`` unless ``content`` is a Parquet file with readable columns of numbers ``numbers``."""
-    with open_table(content, where, numbers) as file:
-        for _ in file.iter_batches(columns=list(numbers)):
-            pass
-
-
 def row_group(content: bytes, where: str, group: int) -> bytes:
     """Return a row group of a Parquet file as the content of another file. Raises ``UserError`` as ``open_table``."""
     from pyarrow.parquet import write_table

@@ -1,10 +1,10 @@
-"""Stored profiles: speed, memory and growth of several systems that were timed alternately."""
+"""Stored profiles of several systems that were timed alternately: speed, memory, growth, and the costs of cells."""
 
 from __future__ import annotations
 
 import json
-import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,10 +18,12 @@ from lra_bench.runtime.redaction import shareable
 
 from .machines import machine_at
 from .schema import Record
+from .sections import ProfiledCosts
 from .values import check, checked_json, plain
 
 PROFILES = "profiles"
 VERSION = 1
+MODE = "train"
 LARGEST_BYTES = 8 * 2**20
 
 
@@ -128,31 +130,90 @@ def load_profiles(
     found = []
     for path in sorted((root / PROFILES).glob("*/*.json")):
         try:
-            found.append(_load(path, records))
-        except UserError as error:
-            broken(f"{error}; left out")
+            raw = checked_json(read_whole(path, LARGEST_BYTES))
+            check(raw, _Content)
+        except OSError as error:
+            broken(f"{path}: {why(error)}; left out")
+            continue
+        except (ValueError, UserError) as error:
+            broken(f"{path}: is not a profile ({str(error).removeprefix('record: ')}); left out")
+            continue
+        if raw["version"] > VERSION:
+            newer = f"has version {raw['version']}, this lra-bench reads up to {VERSION}; upgrade lra-bench"
+            broken(f"{path}: {newer}; left out")
+            continue
+        machine = machine_at(raw["hardware"], raw["ceiling_flops_per_second"], records)
+        names = ("measured_at", "task", "protocol", "rows", "summaries")
+        found.append(StoredProfile(path=path, machine=machine, **{name: raw[name] for name in names}))
     return sorted(found, key=lambda profile: (profile.measured_at, profile.path))
 
 
-def _load(path: Path, records: Iterable[Record]) -> StoredProfile:
-    try:
-        raw = checked_json(read_whole(path, LARGEST_BYTES))
-        check(raw, _Content)
-    except OSError as error:
-        raise UserError(f"{path}: {why(error)}") from error
-    except (ValueError, UserError) as error:
-        problem = re.sub("^record: ", "", str(error))
-        raise UserError(f"{path}: is not a profile ({problem})") from error
-    if raw["version"] > VERSION:
-        raise UserError(
-            f"{path}: has version {raw['version']}, this lra-bench reads up to {VERSION}; upgrade lra-bench"
-        )
-    return StoredProfile(
-        path=path,
-        measured_at=raw["measured_at"],
-        task=raw["task"],
-        protocol=raw["protocol"],
-        machine=machine_at(raw["hardware"], raw["ceiling_flops_per_second"], records),
-        rows=raw["rows"],
-        summaries=raw["summaries"],
-    )
+def attach_costs(records: Iterable[Record], profiles: Iterable[StoredProfile]) -> None:
+    """Set ``profiled`` of the records of one results folder whose systems were profiled together.
+
+    Of the profiles of a task, protocol and machine, the one that contains the most of the recorded cells is used; if
+    several do, the latest that was not interrupted. All ratios are those of training steps at one length: the longest
+    at which the most of these cells were timed.
+    """
+    by_place: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        by_place.setdefault((record.key.task, record.key.protocol, record.machine), []).append(record)
+    known = list(profiles)
+    for place, members in by_place.items():
+        fitting = [profile for profile in known if (profile.task, profile.protocol, profile.machine) == place]
+        costs = _costs(fitting, {record.key.hash for record in members})
+        for record in members:
+            record.profiled = costs.get(record.key.hash)
+
+
+def _costs(profiles: Sequence[StoredProfile], hashes: set[str]) -> Mapping[str, ProfiledCosts]:
+    """Return the costs by hash, from the profile that contains the most of ``hashes``."""
+    counts = [len(hashes & {row["hash"] for row in profile.rows}) for profile in profiles]
+    if not counts or not max(counts):
+        return {}
+    # An interrupted profile has no summaries.
+    complete = [bool(profile.summaries) for profile in profiles]
+    *_, chosen = max(zip(counts, complete, range(len(counts)), strict=True))
+    profile = profiles[chosen]
+    rows = [row for row in _first_batch(profile.rows, MODE) if row["hash"] in hashes]
+    ratios = [(row, ratio) for row in rows if (ratio := row["speed_ratio_default"])]
+    lengths = Counter(row["length"] for row, _ in ratios)
+    if not lengths:
+        return {}
+    length = max(lengths, key=lambda each: (lengths[each], each))
+    # Of the Transformer's two kernels, the first row and summary are those of the default one.
+    growth = {
+        summary["hash"]: summary
+        for summary in reversed(profile.summaries)
+        if summary["mode"] == MODE and summary["batch_policy"] == rows[0]["batch_policy"]
+    }
+    forward: dict[str, float] = {}
+    for row in _first_batch(profile.rows, "inference"):
+        if row["length"] == length and (seconds := row.get("median_seconds")) is not None:
+            forward.setdefault(row["hash"], seconds / row["batch_size"])
+    found: dict[str, ProfiledCosts] = {}
+    for row, ratio in ratios:
+        if row["length"] == length and row["hash"] not in found:
+            fit = growth.get(row["hash"])
+            found[row["hash"]] = {
+                "relative_speed": ratio,
+                "spread_of_relative_speed": row["spread_of_speed_ratio_default"],
+                "relative_memory": row["memory_ratio_default"],
+                "length": length,
+                "kernel": row["default_backend"],
+                "time_exponent": fit["time_exponent"] if fit else None,
+                "time_low": fit["time_low"] if fit else None,
+                "time_high": fit["time_high"] if fit else None,
+                "growth_lengths": fit["lengths"] if fit else (),
+                "inference_seconds": forward.get(row["hash"]),
+            }
+    return found
+
+
+def _first_batch(rows: Sequence[ProfileRow], mode: str) -> list[ProfileRow]:
+    """Return the rows of a mode with its first batch size and policy in the profile."""
+    timed = [row for row in rows if row["mode"] == mode]
+    if not timed:
+        return []
+    policy, size = timed[0]["batch_policy"], timed[0]["batch_size"]
+    return [row for row in timed if row["batch_policy"] == policy and (policy != "fixed" or row["batch_size"] == size)]

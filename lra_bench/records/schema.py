@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from .key import CellKey
 from .sections import Capability, Code, Config, Data, Environment, Margin, Metric, ProfiledCosts, Variant
 from .skill import strongest
 from .upgrades import SCHEMA_VERSION
-from .values import NOT_STORED, check, plain, shown, stored_fields
+from .values import NOT_STORED, check, json_schema, plain, shown, stored_fields
 
 STATUSES: Mapping[str, str] = {
     "ok": "finished; everything that can be measured was measured",
@@ -207,10 +208,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as finite JSON values, with secrets and local paths redacted, without ``NOT_STORED``."""
-        values = {
-            name: plain(getattr(self, name)) for name in stored_fields(self) if name != "measured" or self.measured
-        }
-        cleaned: dict[str, Any] = shareable(values)
+        names = [name for name in stored_fields(self) if name != "measured" or self.measured]
+        cleaned: dict[str, Any] = shareable({name: plain(getattr(self, name)) for name in names})
         return cleaned
 
     def fault(self) -> str:
@@ -230,10 +229,9 @@ class Record:
         values = {"measured": {}, **raw}
         check(values, cls)
         check(values["config"], Config, "config")
-        for measurement in measurements().values():
-            for name, kind in (measurement.sections or {measurement.name: measurement.Result}).items():
-                if (section := {**values["measured"], **values}.get(name)) is not None:
-                    check(section, kind, name)
+        for name, kind in _measured_types():
+            if (section := {**values["measured"], **values}.get(name)) is not None:
+                check(section, kind, name)
         if values["status"] not in STATUSES:
             raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         values["key"] = CellKey(**{part.name: values["key"][part.name] for part in dataclasses.fields(CellKey)})
@@ -246,6 +244,34 @@ class Record:
         if unknown := sorted(values.keys() - set(stored_fields(cls))):
             raise UserError(f"record: {unknown[0]} is not a field of a version {SCHEMA_VERSION} record")
         return cls(**values, path=path)
+
+
+def record_schema() -> dict[str, Any]:
+    """Return the JSON Schema of records of the current version, with the sections of all measurements."""
+    schema = json_schema(Record)
+    fields = schema["properties"]
+    fields["measured"]["properties"] = {}
+    for name, kind in _measured_types():
+        section = json_schema(kind)
+        if not fields.get(name):  # Any: it may be missing
+            section = {"anyOf": [section, {"type": "null"}]}
+        (fields if name in fields else fields["measured"]["properties"])[name] = section
+    fields["config"] = json_schema(Config)
+    fields["schema_version"] = {"const": SCHEMA_VERSION}
+    fields["status"] = {"enum": list(STATUSES)}
+    attributes = inspect.cleandoc(Record.__doc__ or "").partition("Attributes:\n")[2]
+    for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", attributes, re.MULTILINE):
+        if name in fields:
+            fields[name] = {**fields[name], "description": " ".join(text.split())}
+    schema["required"].remove("measured")
+    draft = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Record of lra-bench"}
+    return {**draft, **schema, "additionalProperties": False}
+
+
+def _measured_types() -> Iterator[tuple[str, Any]]:
+    """Yield the name and type of each section of a record that a measurement fills."""
+    for measurement in measurements().values():
+        yield from (measurement.sections or {measurement.name: measurement.Result}).items()
 
 
 def variant_name(model: str, differences: Mapping[str, Any], position: str | None) -> str:

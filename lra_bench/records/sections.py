@@ -1,9 +1,7 @@
 """The sections of a record: fields and units."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Variant(TypedDict):
@@ -14,29 +12,25 @@ class Variant(TypedDict):
     position: str | None
 
 
-class OwnCode(TypedDict, total=False):
-    """Texts of the modules of classes outside lra-bench and of edited modules of lra-bench, by module."""
+class Code(TypedDict):
+    """Version of the program that wrote the record; git fields are None outside a checkout.
 
-    sources: dict[str, str]
+    ``sources`` are the texts of modules of classes outside lra-bench and of edited modules of lra-bench, by module.
+    """
 
-
-class Code(OwnCode):
-    """Version of the program that wrote the record; git fields are None outside a checkout."""
-
+    sources: NotRequired[dict[str, str]]
     version: str
     git_sha: str | None
     git_dirty: bool | None
 
 
-class Repeats(TypedDict, total=False):
-    """Number of examples that occur in several splits, such as ``test in train``; old records do not contain it."""
+class Data(TypedDict):
+    """The task's data and its licence; ``partial`` and ``lossy`` describe missing information and are usually empty.
 
-    repeats: dict[str, int]
+    ``repeats`` are numbers of examples in several splits, such as ``test in train``; old records do not contain it.
+    """
 
-
-class Data(Repeats):
-    """The task's data and its licence; ``partial`` and ``lossy`` describe missing information and are usually empty."""
-
+    repeats: NotRequired[dict[str, int]]
     task: str
     version: str
     fingerprint: str
@@ -152,16 +146,14 @@ class Capability(TypedDict, total=False):
     growth: float
 
 
-class Score(TypedDict, total=False):
-    """The score under the name of the task's metric; one of the two fields is set."""
+class Metric(TypedDict):
+    """A score over ``n`` scored targets with its 95 % confidence interval; ``loss`` in nats.
 
-    accuracy: float | None
-    bits_per_character: float | None
+    The score has the name of the task's metric; one of the two fields is set.
+    """
 
-
-class Metric(Score):
-    """A score over ``n`` scored targets with its 95 % confidence interval; ``loss`` in nats."""
-
+    accuracy: NotRequired[float | None]
+    bits_per_character: NotRequired[float | None]
     loss: float | None
     n: int
     low: float | None

@@ -22,8 +22,7 @@ from .key import CellKey
 from .machines import name_machines
 from .packed import RECORDS, digest, folder_of, packed, table_file
 from .parquet import row_group
-from .profiled_costs import attach_costs
-from .profiles import load_profiles
+from .profiles import attach_costs, load_profiles
 from .schema import FINISHED, Record
 from .upgrades import upgrade
 from .values import checked_json
@@ -179,12 +178,13 @@ def _put(
     prefix = f"seed{record.key.seed}."
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent, prefix)  # temporary files of killed processes
-    written = {
-        name: _write_table(record.key, name, table, target.parent)
-        for name, table in tables.items()
-        if table is not None
-    }
-    artifacts = {**kept, **written}
+    artifacts = dict(kept)
+    for name, table in tables.items():
+        if table is not None:
+            content = table if isinstance(table, bytes) else table.to_parquet(index=False)
+            artifacts[name] = record.key.file(f"{name}-{digest(content)}.parquet").name
+            with replacing(target.with_name(artifacts[name])) as path:
+                path.write_bytes(content)
     text = json.dumps(replace(record, artifacts=artifacts).to_dict(), indent=1, allow_nan=False) + "\n"
     with replacing(target) as path:
         path.write_text(text, encoding="utf-8")
@@ -193,15 +193,6 @@ def _put(
             path.unlink(missing_ok=True)
     record.artifacts, record.path = artifacts, target
     return target
-
-
-def _write_table(key: CellKey, name: str, table: pd.DataFrame | bytes, folder: Path) -> str:
-    """Write a table to the folder of its record and return its file name."""
-    content = table if isinstance(table, bytes) else table.to_parquet(index=False)
-    file = key.file(f"{name}-{digest(content)}.parquet").name
-    with replacing(folder / file) as path:
-        path.write_bytes(content)
-    return file
 
 
 def content_of(path: Path, follow_links: bool = True) -> bytes:
@@ -231,13 +222,12 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
     """
     try:
         return Record.from_dict(upgrade(checked_json(content)), path)
-    except ValueError as error:
-        raise UserError(f"{source}: cannot be read as a record ({error})") from error
-    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        # Raised by an upgrade, which runs before the fields are checked.
-        raise UserError(f"{source}: cannot be read as a record ({type(error).__name__}: {error})") from error
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        # All but ValueError are raised by an upgrade, which runs before the fields are checked.
+        reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise UserError(f"{source}: cannot be read as a record ({reason})") from error
 
 
 def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:

@@ -82,7 +82,6 @@ def checked_json(content: bytes) -> Any:
 
 
 def _refuse(name: str) -> None:
-    """Raise ``ValueError`` for a constant such as ``NaN`` that Python's JSON parser accepts."""
     raise ValueError(f"it contains {name}, which is not valid JSON")
 
 

@@ -155,11 +155,7 @@ def why(error: OSError) -> str:
 
     It is ``is full (...)``, ``cannot be accessed (...)`` without permission, or ``cannot be written (...)``.
     """
-    codes = {
-        errno.ENOSPC: "is full",
-        errno.EDQUOT: "is full",
-        errno.EACCES: "cannot be accessed",
-    }
+    codes = {errno.ENOSPC: "is full", errno.EDQUOT: "is full", errno.EACCES: "cannot be accessed"}
     what = codes.get(error.errno or 0, "cannot be written")
     return f"{what} ({error.strerror or error})"
 

@@ -88,40 +88,31 @@ def memory_limit(gigabytes: float | None, device: torch.device) -> Iterator[None
     if gigabytes is None:
         yield
         return
-    wanted = int(gigabytes * 2**30)
-    if device.type == "cuda":
-        with _card_limit(wanted, device):
-            yield
-        return
-    if not sys.platform.startswith("linux"):
+    wanted, cuda = int(gigabytes * 2**30), device.type == "cuda"
+    if cuda:
+        import torch
+
+        before = allowed = torch.cuda.get_device_properties(device).total_memory
+    elif sys.platform.startswith("linux"):
+        before, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        allowed = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+    else:
         raise UserError("hardware.memory_limit_gigabytes: on a CPU only Linux enforces it; leave it out")
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY and wanted > hard:
-        raise UserError(
-            f"hardware.memory_limit_gigabytes={gigabytes:g}: the system allows {hard / 2**30:.1f}; lower it"
-        )
-    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    if wanted > allowed:
+        has = "the card has" if cuda else "the system allows"
+        raise UserError(f"hardware.memory_limit_gigabytes={gigabytes:g}: {has} {allowed / 2**30:.1f}; lower it")
+
+    def restrict(size: int) -> None:
+        if cuda:
+            torch.cuda.set_per_process_memory_fraction(size / allowed, device)
+        else:
+            resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+
+    restrict(wanted)
     try:
         yield
     finally:
-        # The limit must not apply to the code that writes the record.
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-@contextmanager
-def _card_limit(wanted: int, device: torch.device) -> Iterator[None]:
-    import torch
-
-    total = torch.cuda.get_device_properties(device).total_memory
-    if wanted > total:
-        raise UserError(
-            f"hardware.memory_limit_gigabytes={wanted / 2**30:g}: the card has {total / 2**30:.1f}; lower it"
-        )
-    torch.cuda.set_per_process_memory_fraction(wanted / total, device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        restrict(before)  # the limit must not apply to the code that writes the record
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -19,9 +19,8 @@ SLACK_BYTES = 4 << 20
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0"}
 """Environment variables of timed processes, in addition to ``subprocesses.KEEPING_FREED``: keep freed blocks > 32 MiB.
 
-Without them glibc returns such a block to the system at every step, unless the heap has a hole of that size, and page
-faults on the next allocation take longer than the computation, so timings would depend on earlier allocations. The cost
-is fragmentation: training ``math`` attention at 8,192 tokens used 6.1 GB instead of 4.0 GB.
+Otherwise page faults on the next allocation could take longer than the computation, so timings would depend on earlier
+allocations. The cost is fragmentation: training ``math`` attention at 8,192 tokens used 6.1 GB instead of 4.0 GB.
 """
 
 RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -66,16 +65,16 @@ def static_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None = Non
     Computed from tensor sizes. Gradients are included although they are cleared between steps, because every step
     allocates them.
     """
-    persistent = [*model.parameters(), *model.buffers()]
+    persistent = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
     if optimizer is None:
-        return sum(map(_bytes, persistent))
+        return persistent
     states = [value for state in optimizer.state.values() for value in state.values()]
-    return sum(map(_bytes, persistent)) + gradient_bytes(model) + sum(map(_bytes, states))
+    return persistent + gradient_bytes(model) + sum(each.nbytes for each in states if isinstance(each, torch.Tensor))
 
 
 def gradient_bytes(model: nn.Module) -> int:
     """Return the size in bytes of the gradients of all trainable parameters."""
-    return sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
+    return sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
 
 
 def activation_bytes(peak: PeakMemory, static: int, gradients: int) -> int | None:
@@ -100,10 +99,6 @@ def activation_bytes(peak: PeakMemory, static: int, gradients: int) -> int | Non
     else:
         return None
     return remaining if remaining > 0 else None
-
-
-def _bytes(value: object) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
 
 @contextmanager
@@ -159,8 +154,5 @@ def _lower_high_water_mark() -> int | None:
 
 
 def _status_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    raise KeyError(field)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(dict(line.split(":", 1) for line in lines)[field].split()[0]) * 1024

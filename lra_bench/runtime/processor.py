@@ -122,17 +122,21 @@ def cpu_quota(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> float:
         membership: File that lists the groups of the process.
     """
     quotas = [math.inf]
+    for root, group in cgroups_of("cpu", cgroups, membership):
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root):
+                quotas += _quotas(folder)
+    return min(quotas)
+
+
+def cgroups_of(controller: str, cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> Iterator[tuple[Path, Path]]:
+    """Yield root and folder of each cgroup, of version 1 or 2, in which ``controller`` limits this process."""
     with suppress(OSError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
-                continue
-            root = cgroups / "cpu" if controllers else cgroups
-            group = root / path.lstrip("/")
-            for folder in (group, *group.parents):
-                if folder.is_relative_to(root):
-                    quotas += _quotas(folder)
-    return min(quotas)
+            if not controllers or controller in controllers.split(","):
+                root = cgroups / controller if controllers else cgroups
+                yield root, root / path.lstrip("/")
 
 
 def _quotas(folder: Path) -> Iterator[float]:

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,12 @@ def shareable(value: Any) -> Any:
     in the user's home begin with ``~``. Other paths are unchanged.
     """
     named_as_secret = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
-    secrets = sorted((value for value in named_as_secret if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
-    hidden = re.compile("|".join(map(_secret_pattern, secrets))) if secrets else None
+    patterns = [
+        re.escape(value) if len(value) >= _SHORTEST_IN_WORDS else rf"(?<!\w){re.escape(value)}(?!\w)"
+        for value in sorted(named_as_secret, key=len, reverse=True)
+        if len(value) >= _SHORTEST_SECRET
+    ]
+    hidden = re.compile("|".join(patterns)) if patterns else None
     named = [(Path(os.environ[name]).absolute(), f"${name}") for name in NAMED_FOLDERS if os.environ.get(name)]
     folders = [(_prefix(Path.cwd()), "", ".")]
     with suppress(RuntimeError):  # the home folder is unknown
@@ -54,7 +57,7 @@ def shareable(value: Any) -> Any:
             text = hidden.sub(HIDDEN, text)
         for prefix, inside, alone in folders:
             if prefix is not None:
-                text = prefix.sub(partial(_replacement, inside, alone), text)
+                text = prefix.sub(lambda found: inside if found[1] else alone, text)  # noqa: B023
         return text
 
     def walk(entry: Any) -> Any:
@@ -65,15 +68,6 @@ def shareable(value: Any) -> Any:
         return [walk(inner) for inner in entry] if isinstance(entry, list | tuple) else entry
 
     return walk(value)
-
-
-def _secret_pattern(secret: str) -> str:
-    pattern = re.escape(secret)
-    return pattern if len(secret) >= _SHORTEST_IN_WORDS else rf"(?<!\w){pattern}(?!\w)"
-
-
-def _replacement(inside: str, alone: str, found: re.Match[str]) -> str:
-    return inside if found[1] else alone
 
 
 def _prefix(folder: Path) -> re.Pattern[str] | None:

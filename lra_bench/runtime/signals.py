@@ -22,8 +22,8 @@ class Stopped(KeyboardInterrupt):
 ECHO_SECONDS = 0.5
 """Time within which repeated signals count as one request to stop.
 
-After one Ctrl-C a process can receive a signal from the terminal or the cluster, which signal all processes, and a
-second one from its parent. When the parent ends, the kernel signals once per thread of the parent, about 10 ms apart.
+After one Ctrl-C a process can receive a signal from the terminal or the cluster, one from its parent, and one per
+thread of the parent when that ends.
 """
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

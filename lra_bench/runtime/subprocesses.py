@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from .garbage import skip_final_collection
+from .processor import cgroups_of
 
 PR_SET_PDEATHSIG = 1
 KEEPING_FREED = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
@@ -61,10 +62,7 @@ def start(
     variables: Mapping[str, str] | None = None,
     **options: Any,
 ) -> subprocess.Popen[Any]:
-    """Start ``python -m module`` in the ``environment`` with ``folder`` and ``variables`` added.
-
-    ``options`` are those of ``subprocess.Popen``.
-    """
+    """Start ``python -m module`` in the ``environment`` with ``variables``; ``options`` are those of ``Popen``."""
     variables = {**environment(folder), **(variables or {})}
     return subprocess.Popen([sys.executable, "-m", module, *arguments], env=variables, **options)
 
@@ -191,24 +189,13 @@ def memory_kills() -> int | None:
 
     Without a control group for memory, all processes of the machine since boot are counted.
     """
-    for path in _counters_of_kills():
+    groups = [group for _, group in cgroups_of("memory")]
+    counters = [group / name for group in groups for name in ("memory.oom_control", "memory.events")]  # version 1 and 2
+    for path in (*counters, Path("/proc/vmstat")):
         with suppress(OSError, StopIteration):
             lines = path.read_text(encoding="ascii").splitlines()
             return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
     return None
-
-
-def _counters_of_kills() -> Iterator[Path]:
-    """Yield the files that may count the kills, that of the control group (version 1 or 2) first."""
-    root = Path("/sys/fs/cgroup")
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, controllers, folder = line.split(":", 2)
-            if "memory" in controllers.split(","):
-                yield root / "memory" / folder[1:] / "memory.oom_control"
-            elif not controllers:
-                yield root / folder[1:] / "memory.events"
-    yield Path("/proc/vmstat")
 
 
 def ended_by(code: int) -> str:
@@ -247,15 +234,6 @@ def prepare_child(death_signal: signal.Signals, kill_preference: int) -> None:
         Path("/proc/self/oom_score_adj").write_text(str(kill_preference), encoding="ascii")
 
 
-def set_affinity(cores: Sequence[int] | None) -> None:
-    """Restrict this process and its children to ``cores``; None for no restriction.
-
-    Has no effect on systems without CPU affinity.
-    """
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-
-
 def end_with_parent(number: signal.Signals) -> None:
     """Make the kernel send signal ``number`` to this process when its parent ends; on Linux only.
 
@@ -269,10 +247,7 @@ def end_with_parent(number: signal.Signals) -> None:
 
 
 def stage_reporter(descriptor: int | None) -> Callable[[str], None]:
-    """Return a function that reports the name of the current stage to the parent.
-
-    It writes to the pipe with that file descriptor; without one it has no effect.
-    """
+    """Return a function that reports the name of the current stage to the parent through a pipe, if there is one."""
 
     def report(stage: str) -> None:
         if descriptor is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from .intervals import t_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 class BlockError(NamedTuple):
@@ -46,8 +46,6 @@ def block_error(sums: ArrayLike, counts: ArrayLike) -> BlockError:
     Raises:
         ValueError: If there are no items.
     """
-    import numpy as np
-
     values, weights = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     total, rows = float(weights.sum()), len(values)
     if not total > 0:
@@ -99,8 +97,6 @@ def block_length(values: ArrayLike) -> int:
     Returns:
         The number of rows, 1 for a series without autocorrelation; at most a quarter of the rows.
     """
-    import numpy as np
-
     series = np.asarray(values, dtype=np.float64)
     rows = len(series)
     centred = series - series.mean()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike
-
+import numpy as np
+from numpy.typing import ArrayLike
 
 MOST_KEPT = 2 * 10**7
 """Largest product of rows and bootstrap samples that are kept in memory, in bytes."""
@@ -65,8 +63,6 @@ def wilson_over_rows(successes: ArrayLike, counts: ArrayLike, level: float = 0.9
     Raises:
         ValueError: If there are no items.
     """
-    import numpy as np
-
     right, scored = np.asarray(successes, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     right, scored = right[scored > 0], scored[scored > 0]
     if not scored.size:
@@ -100,7 +96,6 @@ def paired_gain(
     Raises:
         ValueError: If there are no targets.
     """
-    import numpy as np
     from scipy.special import ndtri
 
     totals = np.asarray(counts, dtype=float)
@@ -121,8 +116,6 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
 
     Raises ``ValueError`` for fewer than two values.
     """
-    import numpy as np
-
     if len(values) < 2:
         raise ValueError("an interval of a mean needs two values or more")
     sample = np.asarray(values, dtype=np.float64)
@@ -157,8 +150,6 @@ def bootstrap(
     Raises:
         ValueError: If there are no rows.
     """
-    import numpy as np
-
     values, weights = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     if not values.size:
         raise ValueError("a bootstrap needs rows")
@@ -169,28 +160,20 @@ def bootstrap(
         means = (times @ kinds.real) / (times @ kinds.imag)
     else:
         both = np.stack([values, weights], axis=1)
-        parts = [times.astype(np.float64) @ both for times in _resamples(values.size, seed, draws)]
+        resamples = _kept if values.size * draws <= MOST_KEPT else _drawn
+        parts = [times.astype(np.float64) @ both for times in resamples(values.size, seed, draws)]
         means = np.divide(*np.concatenate(parts).T)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def _resamples(rows: int, seed: int, draws: int) -> Iterable[np.ndarray]:
-    """Return how often each of the R rows is in each bootstrap sample, as arrays (100, R), the last one may be smaller.
-
-    Those of moderate size are kept, because a table has many pairs with the same number of rows.
-    """
-    return _kept(rows, seed, draws) if rows * draws <= MOST_KEPT else _drawn(rows, seed, draws)
-
-
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=1)  # a table has many pairs with the same number of rows
 def _kept(rows: int, seed: int, draws: int) -> list[np.ndarray]:
     return list(_drawn(rows, seed, draws))
 
 
 def _drawn(rows: int, seed: int, draws: int) -> Iterator[np.ndarray]:
-    import numpy as np
-
+    """Yield how often each of the R rows is in each bootstrap sample, as arrays (100, R); the last may be smaller."""
     generator = np.random.default_rng(seed)
     for start in range(0, draws, 100):
         samples = (generator.integers(0, rows, rows) for _ in range(start, min(start + 100, draws)))

@@ -1,15 +1,15 @@
-"""Tests of the difference between two models, over seeds and over examples, and their detectable difference."""
+"""Tests of the difference between models, over seeds and over examples, and their correction for multiple tests."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from string import ascii_letters
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike
 
 LEVEL = 0.05
 """Significance level."""
@@ -21,6 +21,8 @@ MIN_SEEDS = 3
 """From this number of seeds to ``CLAIM_SEEDS``, a difference that all seeds share may be reported as just that."""
 EVERY_SEED_LEVEL = 0.01
 """Significance level, over test rows, of a difference that all of fewer than ``CLAIM_SEEDS`` seeds share."""
+MOST_COMPARED = 40
+"""Largest number of rows of which all pairs are compared and grouped; of more rows only those with the best one are."""
 SMALLEST_P = 1e-300
 """p-values below this are printed as bounds, because they are at the limit of floating-point numbers."""
 
@@ -35,8 +37,6 @@ def paired_t(differences: ArrayLike) -> Any:
     Differences are paired by seed, because both models were trained on the same examples in the same order. If all
     differences are equal, p is 1 if they are 0, otherwise 0. Raises ``ValueError`` for fewer than two seeds.
     """
-    import numpy as np
-
     values = np.asarray(differences, dtype=np.float64)
     n = values.shape[-1]
     if n < 2:
@@ -50,8 +50,6 @@ def welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float, float]:
     Welch 1947, Biometrika 34. If neither sample varies, p is 1 if the means are equal, otherwise 0. Both samples need
     two values or more.
     """
-    import numpy as np
-
     spreads = [float(np.var(side, ddof=1)) / len(side) for side in (a, b)]
     error = sum(spreads) ** 0.5
     parts = sum(spread**2 / (len(side) - 1) for spread, side in zip(spreads, (a, b), strict=True))
@@ -81,7 +79,6 @@ def _noncentrality(freedom: float, level: float, power: float) -> float:
     The power is averaged over 2,000 quantiles of the estimated standard error, because scipy's noncentral t
     distribution returns NaN in the tails.
     """
-    import numpy as np
     from scipy.special import gammaincinv, ndtr, stdtrit  # importing scipy.stats takes a second
 
     limit = -float(stdtrit(freedom, level / 2))
@@ -113,8 +110,6 @@ def swap_test(differences: ArrayLike) -> float:
     Returns:
         The p-value; 0 if it is too small for a floating-point number.
     """
-    import numpy as np
-
     values = np.asarray(differences, dtype=np.float64)
     spread = float(np.linalg.norm(values))
     if spread > LARGEST_WHOLE or (values != values.round()).any():
@@ -142,7 +137,6 @@ def _tail(sizes: np.ndarray, counts: np.ndarray, observed: int) -> float:
     Returns:
         The probability.
     """
-    import numpy as np
     from scipy.special import expit
 
     total, smallest = int(sizes @ counts), int(sizes.min())
@@ -185,10 +179,63 @@ def _root(function: Callable[[float], float], high: float) -> float:
 
 
 def _t_p(difference: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> Any:
-    import numpy as np
     from scipy.special import stdtr
 
     magnitude, standard_error = np.abs(np.asarray(difference, dtype=np.float64)), np.asarray(error, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(standard_error > 0, magnitude / standard_error, np.where(magnitude > 0, np.inf, 0.0))
     return 2 * stdtr(np.asarray(freedom, dtype=np.float64), -ratio)
+
+
+def holm(p_values: ArrayLike) -> np.ndarray:
+    """Correct p-values for multiple testing: a difference is significant if its corrected value is at most the level.
+
+    The probability of at least one false positive among all M tests is then at most the level. Holm 1979, Scand. J.
+    Statist. 6. Returns an array of the same shape, (M,).
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    steps = np.maximum.accumulate(values[order] * np.arange(len(values), 0, -1))
+    corrected = np.empty_like(values)
+    corrected[order] = np.minimum(steps, 1.0)
+    return corrected
+
+
+def tie_groups(separate: ArrayLike) -> list[str]:
+    """Return the letters of each row: two rows differ significantly unless they share a letter.
+
+    ``separate`` states whether two rows differ significantly, (R, R), symmetric, best row first. If there are more than
+    ``MOST_COMPARED`` rows, or more groups than letters, only the first row and the rows tied with it have a letter, the
+    same for all; other differences are not reported.
+    """
+    differ = np.asarray(separate, dtype=bool)
+    letters = [""] * len(differ)
+    if not len(differ):
+        return letters
+    tied = ~(differ | differ.T)
+    groups = _groups(tied) if len(differ) <= MOST_COMPARED else []
+    if not 0 < len(groups) <= len(ascii_letters):
+        groups = [np.flatnonzero(tied[0])]
+    for letter, members in zip(ascii_letters, groups, strict=False):
+        for member in members:
+            letters[member] += letter
+    return letters
+
+
+def _groups(tied: np.ndarray) -> list[np.ndarray]:
+    """Return sets of mutually tied rows, as sorted arrays of indices, that together contain every tied pair (k, k)."""
+    covered = np.zeros_like(tied)  # pairs that a set contains
+    found = []
+    for row in range(len(tied)):
+        while (uncovered := np.flatnonzero(tied[row] & ~covered[row])).size:
+            # A row that no set contains begins a set alone; otherwise a set begins with an uncovered pair.
+            members = [row] if not covered[row, row] else [row, int(uncovered[0])]
+            candidates = np.logical_and.reduce(tied[members])  # rows that are tied with all members
+            candidates[members] = False
+            while candidates.any():
+                members.append(int(np.argmax(candidates)))
+                candidates &= tied[members[-1]]
+                candidates[members[-1]] = False
+            covered[np.ix_(members, members)] = True
+            found.append(np.asarray(sorted(members)))
+    return found

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.config.groups import option_files
@@ -82,19 +81,15 @@ def papers(models: Iterable[str] = (), config_dir: Path | None = None) -> dict[s
     found = {}
     for model in wanted or files:
         with nullcontext() if wanted else suppress(UserError):  # a file of the user's that names no class
-            found[model] = _paper(capabilities(files[model]), about[model], named)
-    return {model: paper for model, paper in found.items() if paper is not None}
+            declared, printed = capabilities(files[model]), ELSEWHERE.search(about[model])
+            title, arxiv = declared.get("paper") or "", declared.get("arxiv") or ""
+            if arxiv:
+                found[model] = Paper(title, arxiv, named.get(arxiv, ""), f"20{arxiv[:2]}", "")
+            elif title and printed:
+                found[model] = Paper(title, "", printed["authors"], printed["year"], printed["place"] or "")
+    return found
 
 
 def bibliography(found: Iterable[Paper]) -> str:
     """Return the entries of papers, each once, sorted by their keys."""
     return "\n".join(paper.bibtex() for paper in sorted(set(found), key=lambda paper: paper.key))
-
-
-def _paper(declared: Mapping[str, Any], about: str, named: Mapping[str, str]) -> Paper | None:
-    """Return the paper that a model declares; ``about`` is its description, ``named`` are authors by arXiv id."""
-    title, arxiv = declared.get("paper") or "", declared.get("arxiv") or ""
-    if arxiv:
-        return Paper(title, arxiv, named.get(arxiv, ""), f"20{arxiv[:2]}", "")
-    found = ELSEWHERE.search(about)
-    return Paper(title, "", found["authors"], found["year"], found["place"] or "") if title and found else None

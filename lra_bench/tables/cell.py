@@ -35,10 +35,9 @@ class Badge:
 
 
 class Badges(tuple[Badge, ...]):
-    """The badges of a row."""
+    """The badges of a row; as text ``oom 1/3, no 4x (listops)``."""
 
     def __str__(self) -> str:
-        """Return text such as ``oom 1/3, no 4x (listops)``."""
         return ", ".join(badge.text + badge.where for badge in self)
 
 
@@ -151,8 +150,3 @@ def badges_of_all(statuses: Mapping[str, Badges | None]) -> Badges:
         own = replace(badge, help=f"{badge.help}: {', '.join(labels)}")
         found.append(own if len(labels) == len(statuses) else replace(own, where=f" ({where})"))
     return Badges(found)
-
-
-def all_ended(entry: Mapping[str, Any]) -> bool:
-    """Return whether every seed ended with a status in ``ENDED``."""
-    return all(status in ENDED for status in entry["statuses"])

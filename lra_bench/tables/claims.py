@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from lra_bench.config.hashing import SECTIONS
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
-from lra_bench.statistics.paired import MIN_SEEDS
-from lra_bench.statistics.ties import holm, tie_groups
+from lra_bench.statistics.paired import MIN_SEEDS, MOST_COMPARED, holm, tie_groups
 
 from .pair_tests import A, Comparison, Entry, compare_pair, uncorrected_p, with_verdict
 from .runs import PRETRAINED, missing_data, section_of
@@ -24,9 +23,6 @@ REFERENCE = "transformer"
 
 FROM_SCRATCH = "no pretraining"
 """Name of the other side of all comparisons of a table of pretrained systems."""
-
-MOST_COMPARED = 40
-"""Largest number of variants of which all pairs are compared."""
 
 Place = tuple[str, str | None, str, str, str]
 """Task, version of the task, protocol, what the data lacks, and objective of pretraining with the modified options."""
@@ -47,12 +43,11 @@ class Key(NamedTuple):
 class Ranking:
     """The finished variants of one task under one protocol, by key.
 
-    Comparisons are computed when they are requested, and kept.
+    Comparisons are computed when they are first requested.
     """
 
     place: Place
     entries: Mapping[Key, Entry]
-    _pairs: dict[tuple[Key, Key], Comparison] = field(default_factory=dict, repr=False)
     _corrected: dict[Key, dict[Key, Comparison]] = field(default_factory=dict, repr=False)
 
     def reference(self, name: str = REFERENCE, board: str = "") -> Key | None:
@@ -119,9 +114,7 @@ class Ranking:
         return [key for key in keys if len(self.entries[key].records) >= MIN_SEEDS]
 
     def _pair(self, a: Key, b: Key) -> Comparison:
-        if (a, b) not in self._pairs:
-            self._pairs[a, b] = compare_pair(self.place[:4], self.entries[a], self.entries[b])
-        return self._pairs[a, b]
+        return compare_pair(self.place[:4], self.entries[a], self.entries[b])
 
     def _cost(self, key: Key) -> float:
         """Return the mean score with the sign with which a smaller value is better."""
@@ -137,7 +130,7 @@ def key_of(record: Record) -> Key:
 def place_of(record: Record) -> Place:
     """Return the ranking that a record belongs to."""
     version = record.data["version"] if record.data else None
-    rules = _rules(objective_of(record.config), ", ".join(record.protocol_modified))
+    rules = ", ".join(filter(None, (objective_of(record.config), *record.protocol_modified)))
     return record.key.task, version, record.key.protocol, missing_data(record), rules
 
 
@@ -145,16 +138,13 @@ def place_name(row: Mapping[Any, Any]) -> Place:
     """Return the ranking that a row of the long table, or of the data of a figure, belongs to."""
     objective = row.get("pretraining") or (row["section"] if row["section"] in PRETRAINED else "")
     version = row["task_version"] if isinstance(row["task_version"], str) else None
-    return row["task"], version, row["protocol"], row["data_lacks"], _rules(objective, row["modified"])
+    rules = ", ".join(filter(None, (objective, row["modified"])))
+    return row["task"], version, row["protocol"], row["data_lacks"], rules
 
 
 def row_key(row: Mapping[Any, Any]) -> Key:
     """Return the key of a row of the long table within its ranking."""
     return Key(row["model"], row["reference"], row["hash"])
-
-
-def _rules(objective: str, modified: str) -> str:
-    return ", ".join(filter(None, (objective, modified)))
 
 
 def rankings(records: Iterable[Record]) -> dict[Place, Ranking]:
@@ -198,15 +188,13 @@ def without_pretraining(entry: Entry, found: Mapping[Place, Ranking], place: Pla
     ranking = found.get((*place[:4], ", ".join(modified)))
     if not objective or ranking is None:
         return None
-    shared = _without_objective(entry)
-    same = (other.name for other in ranking.entries.values() if _without_objective(other) == shared)
+
+    def system(entry: Entry) -> list[Any]:
+        return [entry.first.key.model, *(entry.first.config.get(section) for section in SECTIONS)]
+
+    same = (other.name for other in ranking.entries.values() if system(other) == system(entry))
     plain = ranking.reference(next(same, entry.name.removesuffix(f" · {objective}")), entry.first.reference)
     return ranking.entries[plain] if plain else None
-
-
-def _without_objective(entry: Entry) -> list[Any]:
-    """Return the model of a variant and its configuration except for pretraining."""
-    return [entry.first.key.model, *(entry.first.config.get(section) for section in SECTIONS)]
 
 
 def _corrected(pairs: Mapping[Key, Comparison], against: str) -> dict[Key, Comparison]:

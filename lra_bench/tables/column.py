@@ -151,17 +151,14 @@ def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for repeats, group in itertools.groupby(columns, key=lambda column: column.repeats):
         reading = [column for column in group if column.run or column.source]
-        for part, each in REPEATS[repeats](run).items():
+        for part, repeated in REPEATS[repeats](run).items():
             for column in reading:
-                row.setdefault(column.named(part), _value(run, column, each))
+                if column.run is not None:
+                    value = column.run(run, repeated) if repeats else column.run(run)
+                else:
+                    value = repeated[column.path] if repeats else run.find(column.path)
+                row.setdefault(column.named(part), value)
     return row
-
-
-def _value(run: Run, column: Column, repeated: Any) -> Any:
-    """Return the value of a column, of one of the ``repeated`` objects if the column is repeated."""
-    if column.run is not None:
-        return column.run(run, repeated) if column.repeats else column.run(run)
-    return repeated[column.path] if column.repeats else run.find(column.path)
 
 
 def find_column(columns: Iterable[Column], name: str) -> Column | None:

@@ -22,7 +22,7 @@ from .cell import RETENTION
 from .naming import modifications
 from .runs import missing_data, repeated_data, section_of
 
-LONG = (
+LONG: tuple[Column | str, ...] = (
     Column("task", "name of the task", "key.task"),
     Column("task_version", "version of the task; scores of different versions are not comparable", "data.version"),
     Column(
@@ -297,7 +297,7 @@ PAGE_ONLY = (
 
 def _as_in_long(name: str, **display: Any) -> Column:
     """Return a column of ``LONG``, with changes to its display."""
-    found = next(column for column in LONG if isinstance(column, Column) and column.name == name)
+    [found] = [column for column in LONG if isinstance(column, Column) and column.name == name]
     return replace(found, display=replace(found.display, **display))
 
 
@@ -331,22 +331,10 @@ def _average(name: str, help: str) -> tuple[Column, ...]:
 WIDE = (
     *map(_as_in_long, ("protocol", "section")),
     Column("kind", "measured, or floor (a baseline without a model)"),
-    _as_in_long(
-        "variant",
-        text=lambda row, _: row["variant"] + ("" if row["kind"] == "measured" else f" ({row['kind']})"),
-    ),
+    _as_in_long("variant", text=lambda row, _: row["variant"] + ("" if row["kind"] == "measured" else " (floor)")),
     *map(_as_in_long, ("model", "label")),
-    Column(
-        name="modified",
-        help="options of the protocol that the user changed, separated by commas; empty if none",
-        display=Display("modified", left=True, kind="text"),
-    ),
-    Column(
-        name="hardware",
-        help="machine on which the row was measured; speed and memory are comparable only on the same machine",
-        display=Display("hardware", left=True, kind="text"),
-    ),
-    _as_in_long("reference"),
+    _as_in_long("modified", text=None),
+    *map(_as_in_long, ("hardware", "reference")),
     _of_task("metric"),
     Column(
         name="mean_skill",
@@ -501,15 +489,17 @@ def recorded() -> list[Column]:
 
 @lru_cache(maxsize=8)
 def _long(entries: Sequence[Column | str], classes: Sequence[type[Measurement]]) -> tuple[Column, ...]:
-    own = {each.name: [_with_source(each.name, column) for column in each.columns] for each in classes}
+    own = {
+        each.name: [
+            column if column.source or column.run else replace(column, source=f"{each.name}.{column.name}")
+            for column in each.columns
+        ]
+        for each in classes
+    }
     parts = [own[entry] if isinstance(entry, str) else [entry] for entry in entries]
     known = {column.name: column for part in (*own.values(), *parts) for column in part}
     names = _with_others([column.name for part in parts for column in part], classes, lambda column: column.after)
     return tuple(known[name] for name in names)
-
-
-def _with_source(section: str, column: Column) -> Column:
-    return column if column.source or column.run else replace(column, source=f"{section}.{column.name}")
 
 
 def _with_others(

@@ -90,7 +90,7 @@ def compare(
     comparisons = []
     with bar(len(shared), "comparing", unit="tasks") as advance:
         for place in shared:
-            comparisons.append(_compare(*_on_one_board(places_a[place], places_b[place])))
+            comparisons.append(_compare(places_a[place], places_b[place]))
             advance(1, str(place[0]))
     return name_a, name_b, comparisons
 
@@ -115,32 +115,25 @@ def _places(
     return places
 
 
-def _on_one_board(a: Mapping[Key, Ranking], b: Mapping[Key, Ranking]) -> tuple[tuple[Ranking, Key], ...]:
-    """Select the rows to compare, preferably from the same board, and the user's own before those of boards."""
+def _compare(a: Mapping[Key, Ranking], b: Mapping[Key, Ranking]) -> Comparison:
+    """Compare two rows, preferably of the same board, and the user's own before those of boards."""
     key_a, key_b = min(product(a, b), key=lambda keys: (keys[0].board != keys[1].board, keys[0].board, keys[1].board))
-    return (a[key_a], key_a), (b[key_b], key_b)
-
-
-def _compare(a: tuple[Ranking, Key], b: tuple[Ranking, Key]) -> Comparison:
-    (ranking, key_a), (other, key_b) = a, b
-    if ranking is other:
+    ranking, entry_a, entry_b = a[key_a], a[key_a].entries[key_a], b[key_b].entries[key_b]
+    if ranking is b[key_b]:
         return ranking.compare(key_a, key_b)
-    found = compare_pair(ranking.place[:4], ranking.entries[key_a], other.entries[key_b])
-    objectives = [objective_of(side.entries[key].first.config) for side, key in (a, b)]
-    found.remarks.append(PRETRAINED_DIFFERENTLY if objectives[0] != objectives[1] else DIFFERENT_PROTOCOLS)
+    found = compare_pair(ranking.place[:4], entry_a, entry_b)
+    same = objective_of(entry_a.first.config) == objective_of(entry_b.first.config)
+    found.remarks.append(DIFFERENT_PROTOCOLS if same else PRETRAINED_DIFFERENTLY)
     return found
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
     """Return both names and, for each task, the scores, their difference, the tests and the verdict."""
     parts = [lines((("A", a), ("B", b)))]
-    for comparison in comparisons:
-        parts.append(f"{_title(comparison)}\n{lines(_facts(comparison, a, b))}")
+    for c in comparisons:
+        data = f" · data: {c.data_lacks}" if c.data_lacks else ""
+        parts.append(f"{c.task} · {c.protocol}{data}\n{lines(_facts(c, a, b))}")
     return "\n".join(parts)
-
-
-def _title(c: Comparison) -> str:
-    return f"{c.task} · {c.protocol}" + (f" · data: {c.data_lacks}" if c.data_lacks else "")
 
 
 def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
@@ -153,7 +146,8 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
         kind = f"paired t-test, {_seeds(c.shared_seeds)}" if c.paired else "Welch's t-test, different seeds"
         yield "over seeds", f"{p_value(c.p_seeds)} ({kind})"
     if c.p_examples is not None and c.examples is not None:
-        yield "over examples", f"{p_value(c.p_examples)} ({_test(c)}, {c.examples:,} examples)"
+        test = "paired permutation test" if c.metric == "accuracy" else "moving-block bootstrap of the windows"
+        yield "over examples", f"{p_value(c.p_examples)} ({test}, {c.examples:,} examples)"
     if c.p_each_seed:
         values = ", ".join(p_value(p) for p in c.p_each_seed)
         yield "in each seed", f"{values} (seed {', '.join(map(str, c.shared_seeds))})"
@@ -167,10 +161,6 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
     for remark in c.remarks:
         yield "note", remark
     yield "verdict", verdict(c, a, b)
-
-
-def _test(c: Comparison) -> str:
-    return "paired permutation test" if c.metric == "accuracy" else "moving-block bootstrap of the windows"
 
 
 def _seeds(seeds: Sequence[int]) -> str:

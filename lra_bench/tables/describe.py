@@ -58,10 +58,14 @@ def lines(facts: Iterable[tuple[str, str]], indent: str = "") -> str:
 
 
 def _groups(record: Record) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
-    """Yield titles and facts."""
     yield "Record", _identity(record)
-    yield "Data", _data(record)
-    yield "Score", _scores(record)
+    if (data := record.data) is not None:
+        source = f"{data['task']} {data['version']}, {data['source']}, {listed(data['rows'])}"
+        facts = {"data": source, "missing data": missing_data(record), "repeated data": repeated_data(record)}
+        yield "Data", [(name, text) for name, text in facts.items() if text]
+    known = {name: value for name, value in record.floors.items() if value is not None}
+    floors = [("floor", f"{readable(name)} {score(value, record.metric)}") for name, value in known.items()]
+    yield "Score", [*floors, *(("rung", f"{readable(name)} {value:.4f}") for name, value in record.rungs.items())]
     for measurement in map(measurements().__getitem__, dict.fromkeys((*FIRST, *measurements()))):
         if (section := record.measured_by(measurement)) is not None:
             yield measurement.title or readable(measurement.name).capitalize(), measurement.facts(section)
@@ -76,21 +80,3 @@ def _identity(record: Record) -> Facts:
     yield "code", listed(record.code_facts)
     if record.protocol_modified:
         yield "modified", ", ".join(record.protocol_modified)
-
-
-def _data(record: Record) -> Facts:
-    if (data := record.data) is None:
-        return
-    yield "data", f"{data['task']} {data['version']}, {data['source']}, {listed(data['rows'])}"
-    if missing := missing_data(record):
-        yield "missing data", missing
-    if repeated := repeated_data(record):
-        yield "repeated data", repeated
-
-
-def _scores(record: Record) -> Facts:
-    for name, value in record.floors.items():
-        if value is not None:
-            yield "floor", f"{readable(name)} {score(value, record.metric)}"
-    for name, value in record.rungs.items():
-        yield "rung", f"{readable(name)} {value:.4f}"

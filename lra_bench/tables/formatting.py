@@ -155,5 +155,9 @@ def readable(name: str) -> str:
 
 def short_labels(labels: Iterable[str]) -> dict[str, str]:
     """Return short headings of tasks by label: without what the data lacks, unless two would be the same."""
-    found = {label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels}
-    return {label: name if [*found.values()].count(name) == 1 else label for label, name in found.items()}
+    return unless_shared({label: readable(re.sub(r" \(.*", " (part)", label)) for label in labels})
+
+
+def unless_shared(names: Mapping[str, str]) -> dict[str, str]:
+    """Return short names of labels, without those that several labels share."""
+    return {label: name if [*names.values()].count(name) == 1 else label for label, name in names.items()}

@@ -13,7 +13,7 @@ from lra_bench.statistics.paired import MIN_SEEDS
 
 from .cell import SHORT
 from .column import Row
-from .formatting import BITS, first_known, fitting, number, readable, rows_of, short_labels
+from .formatting import BITS, first_known, fitting, number, readable, rows_of, score, short_labels
 from .overview import task_columns
 from .seeds import combine
 
@@ -89,7 +89,9 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
     cells = pd.DataFrame({task: [_cell(row, task) for row in rows] for task in task_columns(frame)})
     cells = cells.loc[:, (cells != "").any()]
     tasks = [str(task) for task in cells]
-    cells.loc[len(rows)] = [_floor(rows, task) for task in tasks]
+    floors = [combine("mean", [row[f"floor_{task}"] for row in rows]) for task in tasks]
+    metrics = [first_known(rows, f"metric_{task}") for task in tasks]
+    cells.loc[len(rows)] = [score(*each).removesuffix(" %") for each in zip(floors, metrics, strict=True)]
     bold = pd.DataFrame({task: [*(bool(row[f"best_{task}"]) for row in rows), False] for task in tasks})
     counts = Counter(row["label"] for row in rows)
     names = [row["label"] + (" (reference)" if counts[row["label"]] > 1 and row["reference"] else "") for row in rows]
@@ -126,7 +128,10 @@ def _table(frame: pd.DataFrame, protocol: str, keys: Mapping[str, str]) -> str:
 
 def _tabular(cells: pd.DataFrame, bold: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """Return one row per system and one for the floor, whose cells are numbers for siunitx or words in braces."""
-    headings = {task: _heading(labels[str(task)]) for task in bold}
+    headings = {}
+    for task in bold:  # the last word is on a line of its own
+        *words, last = [escape(word) for word in labels[str(task)].split(" ")]
+        headings[task] = rf"\shortstack{{{' '.join(words)}\\{last}}}" if words else last
     formats = "l" + "".join(_format(cells[task]) for task in bold)
     styles = bold.replace({True: "bfseries:;", False: ""}).reindex(columns=cells.columns, fill_value="")
     styler = cells.rename(columns=headings).style.hide(axis="index")
@@ -141,11 +146,6 @@ def _format(cells: Iterable[str]) -> str:
     return f"S[table-format={max(len(whole) for whole, _ in numbers)}.{len(numbers[0][1])}]"
 
 
-def _heading(name: str) -> str:
-    *words, last = [escape(word) for word in name.split(" ")]
-    return rf"\shortstack{{{' '.join(words)}\\{last}}}" if words else last
-
-
 def _cell(row: Row, task: str) -> str:
     """Return the score as a number, a status in braces, or an empty cell if the task was not run."""
     if row[f"score_{task}"] is not None:
@@ -158,11 +158,6 @@ def _status(row: Row, task: str) -> str:
     """Return the most frequent status of the seeds, empty if the task was not run."""
     statuses: Mapping[str, int] = row[f"statuses_{task}"] or {}
     return max(statuses, key=lambda status: statuses[status], default="")
-
-
-def _floor(rows: Sequence[Row], task: str) -> str:
-    floor = combine("mean", [row[f"floor_{task}"] for row in rows])
-    return "" if floor is None else number(floor, first_known(rows, f"metric_{task}"))
 
 
 def _caption(rows: Sequence[Row], tasks: Sequence[str], protocol: str) -> str:

@@ -12,8 +12,7 @@ from lra_bench.contracts import UserError
 
 from .formatting import Section
 from .overview import in_task_order, overview
-from .published import load_published, published_sections
-from .reproduction import reproduction, reproduction_sections
+from .published import load_published, published_sections, reproduction, reproduction_sections
 from .sections import long_sections, wide_sections
 from .table import RANKED_TOGETHER, leaderboard
 
@@ -82,16 +81,15 @@ LAYOUTS = {
         "Leaderboard, one table per protocol",
         "One table of systems and tasks per protocol; empty cells were not measured. Rows are sorted by the number of "
         "tasks and by mean skill, the score normalised so that the strongest floor is 0 and a perfect score is 1. "
-        "Scores are in percent or bits "
-        "per character: with one seed, or with five or more seeds, ± the wider half of their 95 % confidence "
-        "interval and the number of seeds; otherwise the scores of the seeds. ° marks rows in which no seed is shown "
-        "to exceed the floor (baseline without a model). Bold: the best of at least three seeds that exceed the floor, "
-        "and rows not shown to be worse. avg5 excludes Path-X; avg6_fail50 includes it and counts a failed Path-X as 50"
-        " %; both are given only if every task was run. Speed and memory are those of a training step, relative to "
-        "the transformer on the same hardware. The source names the reference board that a row belongs to; rows "
-        "without one are your own. Long Range Arena scores depend on budget and pretraining (arXiv 2310.02980), and "
-        "short-range dependencies explain much of them (arXiv 2501.14850): compare them with the floors and with the "
-        "skill kept on longer inputs.",
+        "Scores are in percent or bits per character: with one seed, or with five or more seeds, ± the wider half of "
+        "their 95 % confidence interval and the number of seeds; otherwise the scores of the seeds. ° marks rows in "
+        "which no seed is shown to exceed the floor (baseline without a model). Bold: the best of at least three "
+        "seeds that exceed the floor, and rows not shown to be worse. avg5 excludes Path-X; avg6_fail50 includes it "
+        "and counts a failed Path-X as 50 %; both are given only if every task was run. Speed and memory are those of "
+        "a training step, relative to the transformer on the same hardware. The source names the reference board that "
+        "a row belongs to; rows without one are your own. Long Range Arena scores depend on budget and pretraining "
+        "(arXiv 2310.02980), and short-range dependencies explain much of them (arXiv 2501.14850): compare them with "
+        "the floors and with the skill kept on longer inputs.",
     ),
     "published": Layout(
         lambda records, against=None, board=None: load_published(),

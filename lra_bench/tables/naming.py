@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lra_bench.build import suggest
+from lra_bench.config.search import options_of
 from lra_bench.config.task_groups import ALL, expand_tasks
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record, short_value, variant_name
@@ -120,11 +121,13 @@ def current(records: Sequence[Record]) -> tuple[list[Record], str]:
 
 def earlier_protocols(records: Iterable[Record]) -> set[str]:
     """Return the protocols of which the records contain a later version."""
-    versions: dict[str, dict[int, set[str]]] = {}
+    newest: dict[str, int] = {}
+    versions: dict[str, tuple[str, int]] = {}
     for key in (record.key for record in records):
-        version = key.unsearched_protocol.removeprefix(key.protocol_name).removeprefix("-v")
-        versions.setdefault(key.protocol_name, {}).setdefault(int(version or 1), set()).add(key.protocol)
-    return {name for own in versions.values() for version, names in own.items() if version < max(own) for name in names}
+        version = int(key.unsearched_protocol.removeprefix(key.protocol_name).removeprefix("-v") or 1)
+        newest[key.protocol_name] = max(version, newest.get(key.protocol_name, 1))
+        versions[key.protocol] = key.protocol_name, version
+    return {protocol for protocol, (name, version) in versions.items() if version < newest[name]}
 
 
 def _row_key(record: Record) -> tuple[str, ...]:
@@ -147,13 +150,10 @@ def unique_names(records: Iterable[Record]) -> dict[tuple[str, ...], str]:
     for same in (list(group.values()) for group in groups.values() if len(group) > 1):
         own = []
         for record in same:
-            changed = {option: _option(record, option) for option in record.protocol_modified}
-            changed = {
-                option: value
-                for option, value in changed.items()
-                if any(_option(other, option) != value for other in same)
-            }
-            variant = record.variant
+            variant, changed = record.variant, options_of(record.config, record.protocol_modified)
+            for option, value in [*changed.items()]:
+                if all(options_of(other.config, [option])[option] == value for other in same):
+                    del changed[option]
             own.append(variant_name(record.key.model, variant["differences"] | changed, variant["position"]))
         for record, name in zip(same, own, strict=True):
             names[_row_key(record)] = name if own.count(name) == 1 else f"{name} #{record.key.hash}"
@@ -162,15 +162,7 @@ def unique_names(records: Iterable[Record]) -> dict[tuple[str, ...], str]:
 
 def modifications(record: Record) -> dict[str, str]:
     """Return the options of the protocol that the user changed, with their values as text."""
-    return {option: short_value(_option(record, option)) for option in record.protocol_modified}
-
-
-def _option(record: Record, option: str) -> Any:
-    """Return the value of an option such as ``train.steps``, None if the configuration does not contain it."""
-    value: Any = record.config
-    for part in option.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+    return {name: short_value(value) for name, value in options_of(record.config, record.protocol_modified).items()}
 
 
 def _of_tasks(records: Sequence[Record], tasks: Names) -> list[Record]:
@@ -203,9 +195,7 @@ def find_variant(
 
     def one_of(names: Collection[str]) -> str:
         if len(names) > 1:
-            raise UserError(
-                f"{option}={text}: matches {len(names)} variants; choose one of them: {'; '.join(sorted(names))}"
-            )
+            raise UserError(f"{option}={text}: matches {len(names)} variants; choose one: {'; '.join(sorted(names))}")
         return next(iter(names))
 
     records = list(records)

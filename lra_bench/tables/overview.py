@@ -10,13 +10,12 @@ from typing import Any
 import pandas as pd
 
 from lra_bench.config.task_groups import on_one_board
-from lra_bench.contracts.measurement import Column
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
-from .cell import RETENTION, all_ended, badges, badges_of_all
+from .cell import ENDED, RETENTION, badges, badges_of_all
 from .column import Row, in_order
 from .formatting import readable, rows_of
 from .published import FIVE, PATH_X, averages
@@ -30,21 +29,22 @@ OF_VARIANT = ("protocol", "section", "kind", "variant", "model", "label", "modif
 MACHINE = ("relative_", "spread_", "profile_")
 """Beginnings of the names of columns that depend on the machine."""
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
+OF_EACH_TASK = [column for column in registry.WIDE if column.repeats]
+SINGLE = [column.name for column in registry.WIDE if not column.repeats]
 
 
 def overview(records: Iterable[Record], against: str | None = None, board: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row per protocol, variant and hardware, followed by the floors of each protocol.
 
-    Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
+    Each task has the columns that ``OF_EACH_TASK`` lists; other versions of a task and incomplete data have separate
     columns. Rows with scores on more tasks come first, then those with a higher mean skill. ``avg5`` and
     ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
-    seeds. ``kind`` is ``measured`` or ``floor``. ``section`` is one of ``SECTIONS``. ``board`` is the result of
-    ``leaderboard`` for the same arguments, computed if it is None.
+    seeds. ``board`` is the result of ``leaderboard`` for the same arguments, computed if it is None.
     """
     records = list(records)
     frame = runs(records)
     if frame.empty:
-        return pd.DataFrame(columns=[column.name for column in registry.WIDE if not column.repeats])
+        return pd.DataFrame(columns=SINGLE)
     board = leaderboard(records, against=against) if board is None else board
     rows = [
         {"protocol": name, **row}
@@ -65,9 +65,8 @@ def in_task_order(frame: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
     """Return a wide table with the columns of ``tasks`` first, in their order."""
     place = {task: at for at, task in enumerate(tasks)}
     ordered = sorted(task_columns(frame), key=lambda label: place.get(label.split(" ")[0], len(place)))
-    single = [column.name for column in registry.WIDE if not column.repeats]
-    per_task = [column.named(label) for label in ordered for column in of_each_task()]
-    return frame.reindex(columns=in_order(registry.WIDE, [*single, *per_task]))
+    per_task = [column.named(label) for label in ordered for column in OF_EACH_TASK]
+    return frame.reindex(columns=in_order(registry.WIDE, [*SINGLE, *per_task]))
 
 
 def systems(frame: pd.DataFrame) -> pd.DataFrame:
@@ -83,13 +82,7 @@ def systems(frame: pd.DataFrame) -> pd.DataFrame:
         groups.setdefault((*(row[name] for name in OF_VARIANT), bool(row["reference"])), []).append(row)
     joined = [_joined(members, labels) if len(members) > 1 else members[0] for members in groups.values()]
     protocols = list(dict.fromkeys(frame["protocol"]))
-
-    def order(row: Row) -> tuple[Any, ...]:
-        scored = sum(row[f"score_{label}"] is not None for label in labels)
-        floor = row["kind"] == "floor"
-        return protocols.index(row["protocol"]), floor, *(() if floor else _order(row, scored))
-
-    joined.sort(key=order)
+    joined.sort(key=lambda row: (protocols.index(row["protocol"]), *_order(row, labels)))
     return with_types(pd.DataFrame(joined).reindex(columns=frame.columns), registry.WIDE)
 
 
@@ -97,8 +90,10 @@ def _joined(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Any]:
     """Return the row of a variant from its rows by machine."""
     found = dict.fromkeys(rows[0]) | {name: rows[0][name] for name in OF_VARIANT}
     for label in labels:
-        best = max(rows, key=lambda row: (row[f"score_{label}"] is not None, row[f"seeds_{label}"] or 0))
-        found |= {name: best[name] for column in of_each_task() if (name := column.named(label)) in best}
+        of_task = [[row[f"{name}_{label}"] for name in ("score", "seeds", "statuses")] for row in rows]
+        order = [(score is not None, seeds or 0, bool(statuses)) for score, seeds, statuses in of_task]
+        best = rows[order.index(max(order))]
+        found |= {name: best[name] for column in OF_EACH_TASK if (name := column.named(label)) in best}
     own = [label for label in labels if found[f"statuses_{label}"]]
     across = over_tasks(found, own)
     profiled = [row for row in rows if any(row[name] is not None for name in across if name.startswith(MACHINE))]
@@ -122,22 +117,18 @@ def _track(board: pd.DataFrame, frame: pd.DataFrame) -> Iterator[dict[str, Any]]
         entry[f"retention_{RETENTION}"] = kept
         entry["skill"] = None if nothing_learned else entry["skill"]
         variants.setdefault(tuple(entry[name] for name in ONE_ROW), []).append(entry)
-    measured = []
+    measured: list[dict[str, Any]] = []
     for own in variants.values():
         row = {"kind": "measured", **{name: own[0][name] for name in (*ONE_ROW, "model", "label", "reference")}}
         for entry in own:
             row |= {
-                column.named(entry["column"]): entry[column.name.removesuffix("_<task>")] for column in of_each_task()
+                column.named(entry["column"]): entry[column.name.removesuffix("_<task>")] for column in OF_EACH_TASK
             }
         row |= _averages(own, by_seed) | over_tasks(row, [entry["column"] for entry in own])
-        measured.append((_order(row, sum(entry["score"] is not None for entry in own)), row))
-    yield from (row for _, row in sorted(measured, key=lambda each: each[0]))
+        measured.append(row)
+    labels = [*dict.fromkeys(board["column"])]
+    yield from sorted(measured, key=lambda row: _order(row, labels))
     yield from _floors(frame, board[board["section"] == "ranked"])
-
-
-def of_each_task() -> list[Column]:
-    """Return the columns that a wide table has for each task."""
-    return [column for column in registry.WIDE if column.repeats]
 
 
 def task_labels(board: pd.DataFrame) -> list[str]:
@@ -151,10 +142,13 @@ def task_labels(board: pd.DataFrame) -> list[str]:
     ]
 
 
-def _order(row: Row, scored: int) -> tuple[Any, ...]:
-    """Return the sort key of a row: rows with scores on more tasks first, then by mean skill."""
+def _order(row: Row, labels: Iterable[str]) -> tuple[Any, ...]:
+    """Return the sort key of a row: scores on more tasks first, then by mean skill; floors last, in their order."""
+    if row["kind"] == "floor":
+        return (True,)
+    scored = sum(row.get(f"score_{label}") is not None for label in labels)
     skill = -row["mean_skill"] if row["mean_skill"] is not None else math.inf
-    return SECTIONS.index(row["section"]), -scored, skill, row["variant"], row["hardware"]
+    return False, SECTIONS.index(row["section"]), -scored, skill, row["variant"], row["hardware"]
 
 
 def over_tasks(row: Row, labels: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +173,7 @@ def _averages(rows: Sequence[Row], by_seed: Mapping[Any, Mapping[int, float]]) -
     tasks = [entry["task"] for entry in complete]
     unique = {entry["task"]: entry for entry in complete if tasks.count(entry["task"]) == 1}
     scores = {task: entry["score"] for task, entry in unique.items() if entry["score"] is not None}
-    failed = PATH_X in unique and PATH_X not in scores and all_ended(unique[PATH_X])
+    failed = PATH_X in unique and PATH_X not in scores and all(each in ENDED for each in unique[PATH_X]["statuses"])
     row: dict[str, Any] = {}
     for name, average in averages(scores, failed).items():
         needed = [task for task in (*FIVE, *([PATH_X] if name == "avg6_fail50" else [])) if task in scores]

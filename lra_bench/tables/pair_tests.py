@@ -152,16 +152,8 @@ class Comparison:
     @property
     def verdict_of_a(self) -> str:
         """The verdict about A: ``better``, ``worse``, both also ``in every seed``, or that no claim is made."""
-        if self.verdict.startswith(A):
-            return "better" + self.verdict.removeprefix(A)
-        if self.verdict == B or self.verdict == B + EVERY_SEED:
-            return "worse" + self.verdict.removeprefix(B)
-        return self.verdict
-
-    @property
-    def level(self) -> float:
-        """The significance level of ``p_holm``: stricter if the claim holds for these seeds only."""
-        return LEVEL if self.over_seeds else EVERY_SEED_LEVEL
+        claims = {A: "better", B: "worse", A + EVERY_SEED: "better" + EVERY_SEED, B + EVERY_SEED: "worse" + EVERY_SEED}
+        return claims.get(self.verdict, self.verdict)
 
     @property
     def over_seeds(self) -> bool:
@@ -307,22 +299,21 @@ def with_verdict(c: Comparison, p: float | None, together: int, against: str) ->
 
     The other arguments are the fields of ``Comparison``.
     """
-    return replace(c, p_holm=p, together=together, against=against, verdict=_verdict(c, p))
-
-
-def _verdict(c: Comparison, p: float | None) -> str:
-    if p is None and c.over_seeds:
-        return NOT_TESTED
-    if not c.clears_floor_a and not c.clears_floor_b:
-        return FLOOR_NOT_CLEARED
-    if p is None:
-        return TOO_FEW_SEEDS
-    if p > c.level or c.difference == 0 or not (c.over_seeds or c.every_seed):
-        return NO_DIFFERENCE
+    level = LEVEL if c.over_seeds else EVERY_SEED_LEVEL
     better = A if (c.difference > 0) == (c.metric == "accuracy") else B
-    if not (c.clears_floor_a if better == A else c.clears_floor_b):
-        return FLOOR_NOT_CLEARED
-    return better if c.over_seeds else better + EVERY_SEED
+    if p is None and c.over_seeds:
+        verdict = NOT_TESTED
+    elif not c.clears_floor_a and not c.clears_floor_b:
+        verdict = FLOOR_NOT_CLEARED
+    elif p is None:
+        verdict = TOO_FEW_SEEDS
+    elif p > level or c.difference == 0 or not (c.over_seeds or c.every_seed):
+        verdict = NO_DIFFERENCE
+    elif not (c.clears_floor_a if better == A else c.clears_floor_b):
+        verdict = FLOOR_NOT_CLEARED
+    else:
+        verdict = better if c.over_seeds else better + EVERY_SEED
+    return replace(c, p_holm=p, together=together, against=against, verdict=verdict)
 
 
 def _p_value(pairs: Pairs, differences: np.ndarray) -> float:

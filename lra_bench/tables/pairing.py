@@ -7,15 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from lra_bench.records import tables
 from lra_bench.records.packed import table_file
 from lra_bench.records.schema import Record
 from lra_bench.statistics.blocks import block_interval
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MOST_KEPT = 64
 """Number of files of predictions that are kept in memory, because a reference row is compared with many others."""
@@ -36,8 +34,6 @@ class Pairs:
 
 def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int]) -> Pairs | str:
     """Return the paired examples of two variants, given as records by seed, or the reason why they cannot be paired."""
-    import numpy as np
-
     if not seeds:
         return "no seed was run with both variants"
     if any("test_targets" in side[seed].metrics for side in (a, b) for seed in seeds):
@@ -108,8 +104,6 @@ def _file(record: Record) -> _File | None:
 
 @functools.lru_cache(maxsize=16 * MOST_KEPT)
 def _window_intervals(file: _File) -> dict[tuple[str, str, int], tuple[float, float]]:
-    import numpy as np
-
     table = tables.arrow(file.record, "predictions")
     if table is None or not len(table) or not {"loss", "scored"} <= set(table.schema.names):
         return {}
@@ -128,8 +122,6 @@ def _window_intervals(file: _File) -> dict[tuple[str, str, int], tuple[float, fl
 @functools.lru_cache(maxsize=MOST_KEPT)
 def _read(file: _File) -> Rows | None:
     """Read the first block of the predictions, which is that of the training length."""
-    import numpy as np
-
     table = tables.arrow(file.record, "predictions")
     if table is None or not len(table):
         return None

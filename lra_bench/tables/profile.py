@@ -80,10 +80,8 @@ def _mode(profile: Profile, rows: Sequence[Row]) -> Iterator[tuple[str, Rows]]:
         rows_in = f" (batch {row['batch_size']})" if largest else ""
         return f"{_number(row['peak_bytes'], 2**20)}{rows_in} {_times(row[f'memory_ratio_{main}'])}"
 
-    yield (
-        f"{speed} per second, and speed relative to {names[main]}",
-        over_lengths(lambda row: f"{_number(row[f'{speed}_per_second'])} {faster(row, main)}"),
-    )
+    speeds = over_lengths(lambda row: f"{_number(row[f'{speed}_per_second'])} {faster(row, main)}")
+    yield f"{speed} per second, and speed relative to {names[main]}", speeds
     yield f"peak memory in MiB, and relative to {names[main]}", over_lengths(memory)
     if any(row.get("state_bytes") is not None for row in rows):
         state = over_lengths(lambda row: _number(row.get("state_bytes"), 1e3))
@@ -95,11 +93,9 @@ def _mode(profile: Profile, rows: Sequence[Row]) -> Iterator[tuple[str, Rows]]:
 
         yield f"speed and memory relative to {names[key]}", over_lengths(both)
     if profile.ceiling_flops_per_second:
-        ceiling = profile.ceiling_flops_per_second / 1e9
-        yield (
-            f"utilisation of {ceiling:,.4g} GFLOP/s, the fastest matrix product measured on this machine",
-            over_lengths(lambda row: "–" if row["utilisation"] is None else f"{100 * row['utilisation']:.2g} %"),
-        )
+        ceiling = f"{profile.ceiling_flops_per_second / 1e9:,.4g} GFLOP/s"
+        used = over_lengths(lambda row: "–" if row["utilisation"] is None else f"{100 * row['utilisation']:.2g} %")
+        yield f"utilisation of {ceiling}, the fastest matrix product measured on this machine", used
     wanted = {(row["variant"], row["mode"], row["batch_policy"]) for row in rows}
     summaries = [each for each in profile.summaries if (each["variant"], each["mode"], each["batch_policy"]) in wanted]
     has_state = any(each.get("state_exponent") is not None for each in summaries)
@@ -111,20 +107,18 @@ def _mode(profile: Profile, rows: Sequence[Row]) -> Iterator[tuple[str, Rows]]:
     yield "growth over length, with 95 % confidence intervals", growth
     for key, name in names.items():
         # Geometric means of the ratios over lengths, and the lengths from which on the model costs less.
-        yield (
-            f"all lengths relative to {name}",
-            [
-                {
-                    "model": each["variant"],
-                    "speed": _times(each[f"speed_ratio_{key}"]),
-                    "memory": _times(each[f"memory_ratio_{key}"]),
-                    "faster": _crossing(each[f"time_crossing_{key}"]),
-                    "less memory": _crossing(each[f"memory_crossing_{key}"]),
-                }
-                for each in summaries
-                if each["baseline"] != key
-            ],
-        )
+        ratios = [
+            {
+                "model": each["variant"],
+                "speed": _times(each[f"speed_ratio_{key}"]),
+                "memory": _times(each[f"memory_ratio_{key}"]),
+                "faster": _crossing(each[f"time_crossing_{key}"]),
+                "less memory": _crossing(each[f"memory_crossing_{key}"]),
+            }
+            for each in summaries
+            if each["baseline"] != key
+        ]
+        yield f"all lengths relative to {name}", ratios
 
 
 def _crossing(found: Row) -> str:

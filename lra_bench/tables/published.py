@@ -1,14 +1,13 @@
-"""Published results with their sources, read from the CSV files of ``lra_bench.published``, and their tables."""
+"""Published results, read from the CSV files of ``lra_bench.published``, and the comparison of records with them."""
 
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -16,10 +15,12 @@ from typing import Any
 import pandas as pd
 
 from lra_bench.contracts import UserError
+from lra_bench.records.schema import Record
 from lra_bench.runtime.findings import Finding
 
 from .cell import EMPTY, Cell, figure, word
 from .formatting import Section, rows_of, without_empty
+from .runs import section_of, seed_score
 
 PACKAGE = "lra_bench.published"
 
@@ -91,6 +92,11 @@ ONE_NUMBER = ("source_title", "table", "model", "task", "input_length", "metric"
 """Columns that identify a number within a file."""
 ONE_ROW = ["file", "source_title", "table", "model"]
 """Columns that identify a row of a printed table."""
+PROTOCOL = "small"
+"""The protocol whose sizes and recipe are those of Xiong et al. 2021 (arXiv 2102.03902)."""
+SOURCES = ("nystromformer", "skyformer", "flashattention", "mega")
+"""Files of published numbers whose authors trained models in the set-up of Xiong et al. themselves."""
+REPRODUCED = ("task", "model", "protocol", "hardware", "scores", "score", "band_low", "band_high", "sources", "outcome")
 
 
 def load_published(folder: Traversable | None = None) -> pd.DataFrame:
@@ -100,7 +106,7 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
     Raises ``UserError`` with file and line if a row is invalid or a number has no source, or if ``folder`` has no CSV
     file.
     """
-    rows = list(_rows(folder)) if folder is not None else _packaged()
+    rows = list(_rows(resources.files(PACKAGE) if folder is None else folder))
     if not rows:
         raise UserError(f"--published {folder}: there are no CSV files with published numbers in this folder")
     frame = pd.DataFrame(rows, columns=["file", "line", *COLUMNS])
@@ -215,9 +221,50 @@ def _row(
     }
 
 
-@functools.cache
-def _packaged() -> list[dict[str, Any]]:
-    return list(_rows(resources.files(PACKAGE)))
+def reproduction(records: Iterable[Record]) -> pd.DataFrame:
+    """Return one row per model, task and hardware measured under ``small``, with the band of published accuracies.
+
+    ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band contains all
+    ``published_bands`` of the model. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by
+    how many points it lies ``above`` or ``below``. Models without a published number or with other options, and
+    modified protocols are left out.
+    """
+    bands = published_bands()
+    seeds: dict[tuple[str, str, str, str], list[float]] = {}
+    for record in records:
+        key, label = record.key, "" if record.variant["differences"] else str(record.variant["label"])
+        searched = key.protocol != key.unsearched_protocol
+        shown = record.status == "ok" and key.protocol_name == PROTOCOL and not searched
+        if shown and section_of(record) == "ranked" and (label, key.task) in bands:
+            row = (key.task, label, key.protocol, key.hardware)
+            seeds.setdefault(row, []).append(100 * seed_score(record).score)
+    rows: list[tuple[Any, ...]] = []
+    for (task, label, *place), scores in sorted(seeds.items()):
+        values = bands[label, task]
+        low, high, mean = min(values), max(values), sum(scores) / len(scores)
+        points = max(low - mean, mean - high)
+        outcome = "inside" if points <= 0 else f"{points:.1f} points {'below' if mean < low else 'above'}"
+        each = ", ".join(f"{score:.1f}" for score in scores)
+        rows.append((task, label, *place, each, mean, low, high, len(values), outcome))
+    return pd.DataFrame(rows, columns=[*REPRODUCED])
+
+
+def published_bands(sources: Sequence[str] = SOURCES) -> dict[tuple[str, str], list[float]]:
+    """Return the accuracies in percent that ``sources`` report and do not quote, by name of the model and task."""
+    frame = load_published()
+    own = frame[frame["file"].isin(sources) & (frame["metric"] == "accuracy") & frame["value"].notna()]
+    own = own[~own["flags"].str.contains("second-hand")]
+    return {(str(model), str(task)): [*group["value"]] for (model, task), group in own.groupby(["model", "task"])}
+
+
+def reproduction_sections(frame: pd.DataFrame) -> Iterator[Section]:
+    """Yield one table per task from the data of the layout ``reproduction``."""
+    for (task, protocol), group in frame.groupby(["task", "protocol"], sort=False):
+        bands = [
+            f"{row['band_low']:.1f} to {row['band_high']:.1f} ({row['sources']})" for row in group.to_dict("records")
+        ]
+        table = group.assign(score=group["scores"], published=bands).reset_index(drop=True)
+        yield Section(f"{task} · {protocol}", table[["model", "score", "published", "outcome", "hardware"]])
 
 
 def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
@@ -260,12 +307,8 @@ def _problems(row: dict[str, Any]) -> Iterator[str]:
         if not re.fullmatch(pattern, row[name], re.DOTALL):
             yield f"{name} {row[name]!r} {meant}"
     flags, units = row["flags"].split(), METRICS.get(row["metric"], ())
-    named = [
-        ("task", row["task"], TASKS),
-        ("metric", row["metric"], METRICS),
-        *(("flag", flag, FLAGS) for flag in flags),
-    ]
-    for name, value, known in named:
+    of_flags = [("flag", flag, FLAGS) for flag in flags]
+    for name, value, known in [("task", row["task"], TASKS), ("metric", row["metric"], METRICS), *of_flags]:
         if value not in known:
             yield f"{name} {value!r} is unknown (known: {', '.join(known)})"
     if row["unit"] not in units:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,11 +21,13 @@ from lra_bench.runtime.safe_text import printable
 from .condition import NAMES, Condition, Interval
 from .formatting import BITS
 
-SPEEDS = {"speed": "train", "inference_speed": "inference"}
-"""Mode of the steps of a profile by name of a speed."""
-
 POINTS = 100
 """Points per unit of a score: a point is 1 % of accuracy or 0.01 bits per character."""
+
+NO_OPTIONS = json.dumps([{}, None, {}])
+
+ProfileRows = Mapping[tuple[Any, ...], ProfileRow]
+"""Rows of one system in a profile by mode, length and batch."""
 
 
 class MatchedCell(NamedTuple):
@@ -123,7 +125,7 @@ class _Side:
         for record in sorted(records, key=lambda each: (each.finished_at, each.key)):
             self.records[_matched(record)] = record
         of_hash = {(record.key.task, record.key.hash): _matched(record) for record in records}
-        self.profiles: dict[MatchedCell, list[dict[tuple[Any, ...], ProfileRow]]] = {}
+        self.profiles: dict[MatchedCell, list[ProfileRows]] = {}  # oldest first
         for profile in load_profiles(root, broken=lambda message: None):  # ``load_all`` has reported the broken ones
             for cell, rows in _systems(profile, of_hash).items():
                 self.profiles.setdefault(cell, []).append(rows)
@@ -140,12 +142,9 @@ def _matched(record: Record) -> MatchedCell:
     return MatchedCell(key.task, key.protocol, key.hardware, name, options if options != NO_OPTIONS else "", key.seed)
 
 
-NO_OPTIONS = json.dumps([{}, None, {}])
-
-
 def _systems(
     profile: StoredProfile, of_hash: Mapping[tuple[str, str], MatchedCell]
-) -> dict[MatchedCell, dict[tuple[Any, ...], ProfileRow]]:
+) -> Mapping[MatchedCell, ProfileRows]:
     """Return the rows of each system by mode, length and batch, without those of the baselines."""
     found: dict[MatchedCell, dict[tuple[Any, ...], ProfileRow]] = {}
     hardware = profile.path.parent.name
@@ -191,62 +190,49 @@ def _ratio(own: float | None, other: float | None) -> float | None:
     return own / other if own is not None and other else None
 
 
-def _costs(
-    base: Sequence[Mapping[tuple[Any, ...], ProfileRow]], head: Sequence[Mapping[tuple[Any, ...], ProfileRow]]
-) -> dict[str, Interval | None]:
+def _costs(base: Sequence[ProfileRows], head: Sequence[ProfileRows]) -> dict[str, Interval]:
     """Return the ratios of costs: medians over pairs of profiles, the latest of both checkouts and so on backwards.
 
     The ratio of a pair is the geometric mean over lengths and batches. The interval extends from the lowest to the
     highest end of the pairs.
     """
-    pairs = list(zip(reversed(base), reversed(head), strict=False))
-    found = {name: [each for pair in pairs if (each := _pair(*pair, mode))] for name, mode in SPEEDS.items()}
-    peaks = [
-        _exact(ratio)
-        for before, after in pairs
-        if (
-            ratio := geometric_mean(
-                _ratio(new.get("peak_bytes"), old.get("peak_bytes")) for old, new in _shared(before, after, "train")
-            )
-        )
-    ]
-    return {name: _median(each) for name, each in {**found, "memory": list(filter(None, peaks))}.items()}
+    of_pairs: dict[str, list[Interval]] = {}
+    for before, after in zip(reversed(base), reversed(head), strict=False):
+        steps, inference = ([*_shared(before, after, mode)] for mode in ("train", "inference"))
+        memory = geometric_mean(_ratio(new.get("peak_bytes"), old.get("peak_bytes")) for old, new in steps)
+        own = {"speed": _speed(steps), "inference_speed": _speed(inference), "memory": _exact(memory)}
+        for name, ratio in own.items():
+            of_pairs.setdefault(name, []).extend([ratio] if ratio else [])
+    return {
+        name: Interval(statistics.median(r.value for r in own), min(r.low for r in own), max(r.high for r in own))
+        for name, own in of_pairs.items()
+        if own
+    }
 
 
-def _median(pairs: Sequence[Interval]) -> Interval | None:
-    if not pairs:
-        return None
-    middle = statistics.median(each.value for each in pairs)
-    return Interval(middle, min(each.low for each in pairs), max(each.high for each in pairs))
-
-
-def _shared(
-    base: Mapping[tuple[Any, ...], ProfileRow], head: Mapping[tuple[Any, ...], ProfileRow], mode: str
-) -> Iterator[tuple[ProfileRow, ProfileRow]]:
+def _shared(base: ProfileRows, head: ProfileRows, mode: str) -> Iterator[tuple[ProfileRow, ProfileRow]]:
     """Yield the rows of a mode that were measured in both profiles."""
     for key, row in base.items():
         if key[0] == mode and key in head and row["status"] == head[key]["status"] == "ok":
             yield row, head[key]
 
 
-def _pair(
-    base: Mapping[tuple[Any, ...], ProfileRow], head: Mapping[tuple[Any, ...], ProfileRow], mode: str
-) -> Interval | None:
+def _speed(rows: Iterable[tuple[ProfileRow, ProfileRow]]) -> Interval | None:
     """Return the ratio of speeds of two profiles, each relative to the Transformer in the same profile.
 
     Its relative spread is the mean over rows of the root of the sum of both squared spreads.
     """
     ratios, spreads = [], []
-    for old, new in _shared(base, head, mode):
+    for old, new in rows:
         spread = [each["spread_of_speed_ratio_default"] for each in (old, new)]
         ratio = _ratio(new["speed_ratio_default"], old["speed_ratio_default"])
         if ratio and None not in spread and old["default_backend"] == new["default_backend"]:
             ratios.append(ratio)
             spreads.append(math.hypot(*filter(None, spread)))
-    if not ratios:
+    if (mean := geometric_mean(ratios)) is None:
         return None
-    ratio, spread_of_mean = geometric_mean(ratios) or 0.0, statistics.mean(spreads)
-    return Interval(ratio, ratio / (1 + spread_of_mean), ratio * (1 + spread_of_mean))
+    spread_of_mean = statistics.mean(spreads)
+    return Interval(mean, mean / (1 + spread_of_mean), mean * (1 + spread_of_mean))
 
 
 def rows(found: Sequence[Change]) -> list[dict[str, str]]:
@@ -269,6 +255,16 @@ def rows(found: Sequence[Change]) -> list[dict[str, str]]:
     return [{name: row[name] for name in shown if any(each[name] for each in table)} for row in table]
 
 
+def _points(score: Interval | None) -> str:
+    return "" if score is None else f"{score.value:+.2f}" if score.value else "equal"
+
+
+def _result(change: Change) -> str:
+    if change.missing:
+        return f"missing in the {change.missing}"
+    return ("FAILS" if change.fails else "ok") + (f" ({change.note})" if change.note else "")
+
+
 def verdict(found: Sequence[Change], condition: Condition | None) -> str:
     """Return the number of rows that fail, and the cells that one folder lacks, as sentences."""
     failed, missing = sum(each.fails for each in found), [each for each in found if each.missing]
@@ -285,17 +281,7 @@ def markdown(found: Sequence[Change], condition: Condition | None) -> str:
     return "\n\n".join([table.to_markdown(index=False, disable_numparse=True), *map(printable, lines)]) + "\n"
 
 
-def _points(score: Interval | None) -> str:
-    return "" if score is None else f"{score.value:+.2f}" if score.value else "equal"
-
-
 def _times(ratio: Interval | None) -> str:
     if ratio is None:
         return ""
     return f"{ratio.value:.2f}×" + (f" [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio.low < ratio.high else "")
-
-
-def _result(change: Change) -> str:
-    if change.missing:
-        return f"missing in the {change.missing}"
-    return ("FAILS" if change.fails else "ok") + (f" ({change.note})" if change.note else "")

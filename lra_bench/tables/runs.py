@@ -94,11 +94,7 @@ class Run:
         """The same of inference."""
         return self._speed("inference")
 
-    def tokens_per_second(self, measured: Mapping[str, Any]) -> float | None:
-        """Return the tokens per second of a part of the record, None if it was not ``measured_alone``."""
-        return self.alone(measured, "tokens_per_second")
-
-    def alone(self, measured: Mapping[str, Any], name: str) -> Any:
+    def alone(self, measured: Mapping[str, Any], name: str = "tokens_per_second") -> Any:
         """Return a value of a part of the record, None if it was not ``measured_alone``."""
         return measured.get(name) if measured_alone(self.record) else None
 

@@ -70,7 +70,7 @@ def long_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
         # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
         rows = named_rows(with_places(rows)) if short else rows
-        found = _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
+        found = _section(title, columns, rows, contexts, parts, comparison_remark(rows))
         yield replace(found, optional=short)
 
 
@@ -91,22 +91,14 @@ def wide_sections(frame: pd.DataFrame, short: bool = False) -> Iterator[Section]
             labels = short_labels(tasks)
             bits = ", ".join(labels[task] for task in tasks if tasks[task].metric == BITS)
             title += f" · accuracy in %{f', {bits} in bits per character' if bits else ''}"
-            floors = {
-                f"score_{task}": combine("mean", [row[f"floor_{task}"] for row in rows if row["kind"] == "measured"])
-                for task in tasks
-            }
-            metrics = {f"metric_{task}": tasks[task].metric for task in tasks}
-            strongest = {
-                **dict.fromkeys(rows[0]),
-                "variant": "strongest floor",
-                "kind": "measured",
-                **floors,
-                **metrics,
-            }
+            strongest = {**dict.fromkeys(rows[0]), "variant": "strongest floor", "kind": "measured"}
             rows = named_rows(with_places([row for row in rows if row["kind"] == "measured"]))
+            for task in tasks:
+                strongest[f"score_{task}"] = combine("mean", [row[f"floor_{task}"] for row in rows])
+                strongest[f"metric_{task}"] = tasks[task].metric
             rows += [strongest] if section == "ranked" else []
             columns = [column for column in columns if column.name != "reference"]
-        found = _section(title, columns, rows, [context] * len(rows), parts, ("variant",), "", short)
+        found = _section(title, columns, rows, [context] * len(rows), parts, "", short)
         yield replace(found, optional=short)
 
 
@@ -172,8 +164,7 @@ def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, P
 
 def repeats_remark(rows: Iterable[Row]) -> str:
     """Return a remark on examples that occur in several splits of the data; empty if there are none, or if unknown."""
-    repeated = first_known(rows, "data_repeats")
-    return f"repeated inputs: {repeated}" if repeated else ""
+    return f"repeated inputs: {repeated}" if (repeated := first_known(rows, "data_repeats")) else ""
 
 
 def floor_remark(rows: Iterable[Row]) -> str:
@@ -252,11 +243,10 @@ def _section(
     rows: Sequence[Row],
     contexts: Sequence[Context],
     parts: Parts,
-    always: Sequence[str],
     remark: str,
     short: bool = False,
 ) -> Section:
-    """Return the rows as strings under their headings, without empty columns except those in ``always``.
+    """Return the rows as strings under their headings, without empty columns except names and scores.
 
     Scores of tasks are ``short`` if they are without intervals and seeds.
     """
@@ -273,5 +263,5 @@ def _section(
             at_floor |= {(place, heading)} if cell.at_floor else set()
     if at_floor:
         remark = f"{remark} {AT_FLOOR} not shown to exceed the floor.".strip()
-    table = without_empty(texts, always)
+    table = without_empty(texts, ("variant", "score"))
     return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=frozenset(left))

@@ -21,18 +21,16 @@ SUMMARY = ("score", "low", "high", "learned", "two_levels", "clears_floor")
 
 
 class Scores(tuple[float, ...]):
-    """The scores of the seeds of a row, in the order of the seeds."""
+    """The scores of the seeds of a row, in the order of the seeds; as text with six digits, separated by spaces."""
 
     def __str__(self) -> str:
-        """Return the scores with six digits, separated by spaces."""
         return " ".join(f"{score:.6g}" for score in self)
 
 
 class Statuses(dict[str, int]):
-    """The number of seeds by status, the most frequent first."""
+    """The number of seeds by status, the most frequent first; as text ``3 ok, 1 diverged``."""
 
     def __str__(self) -> str:
-        """Return text such as ``3 ok, 1 diverged``."""
         return ", ".join(f"{count} {status}" for status, count in self.items())
 
 

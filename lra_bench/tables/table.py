@@ -34,25 +34,16 @@ ONE_ROW = [*RANKED_TOGETHER, "hardware", "variant", "modified", "hash"]
 """Columns that identify a row; records that share them differ in their seeds."""
 
 
-def leaderboard(records: Iterable[Record], protocol: str | None = None, against: str | None = None) -> pd.DataFrame:
+def leaderboard(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
     """Return one row per variant, task, protocol and hardware, with its seeds combined.
 
-    ``columns.LONG`` describes the columns. Rows are sorted by score within task, task version, protocol, missing data
-    and section; those with fewer than ``MIN_SEEDS`` seeds, of the section ``edge`` and of tasks that are
-    ``not_learned`` have no rank. Pretrained systems form a section by their objective, and are compared with the same
-    ones without pretraining.
-
-    Args:
-        records: The records.
-        protocol: The protocol to show, by default all.
-        against: Name of the variant that all others are compared with, by default ``REFERENCE``.
-
-    Raises:
-        UserError: If ``against`` matches no variant, or several.
+    ``columns.LONG`` describes the columns. Rows are sorted by score within ``RANKED_TOGETHER``; those with fewer than
+    ``MIN_SEEDS`` seeds, of the section ``edge`` and of tasks that are ``not_learned`` have no rank. Pretrained systems
+    are compared with the same ones without pretraining, others with the variant ``against``, by default ``REFERENCE``.
+    Raises ``UserError`` if ``against`` matches no variant, or several.
     """
-    shown = [record for record in records if record.key.has_protocol(protocol)]
-    reference = REFERENCE  # ``find_variant`` raises an error before anything is computed
-    if against is not None:
+    shown, reference = list(records), REFERENCE
+    if against is not None:  # an error is raised before anything is computed
         reference = find_variant(shown, against, "--against")[1][0].variant_name
     rows = _with_claims(without_claims(shown), rankings(shown), reference)
     return rows[in_order(registry.long(), rows.columns)]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
-from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from .formatting import Section, fitting
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 NARROW = 60
 """Width in characters below which a table is printed as a list."""
@@ -26,9 +27,6 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
     A table that is too wide is split into groups of columns, or loses its last columns if it is ``optional``; then
     ``note`` follows the headings of those columns. Below ``NARROW`` characters each row is printed as a list.
     """
-    from rich.console import Console
-    from rich.text import Text
-
     stream = StringIO()
     console = Console(file=stream, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
     left_out: dict[str, None] = {}
@@ -39,9 +37,14 @@ def terminal(sections: Iterable[Section], width: int, note: str = "") -> str:
             _print_list(console, section)
             groups = []
         elif section.optional:
-            groups = [_fitting(widths, width)]
-            printed.update(groups[0])
-            left_out |= dict.fromkeys(name for name in widths if name not in groups[0])
+            shown: list[str] = []
+            for name in widths:
+                if not shown or sum(widths[each] for each in (*shown, name)) < width:
+                    shown.append(name)
+                else:
+                    left_out[name] = None
+            printed.update(shown)
+            groups = [shown]
         else:
             head = next((name for name in section.heads if name in widths), next(iter(widths)))
             groups = fitting(widths, width - 1, head)
@@ -68,20 +71,7 @@ def _width(section: Section, name: str) -> int:
     return max(max(map(len, name.split(" "))), cells) + 2
 
 
-def _fitting(widths: Mapping[str, int], width: int) -> list[str]:
-    """Return the columns that fit, the first ones before later ones."""
-    shown: list[str] = []
-    for name in widths:
-        if not shown or sum(widths[each] for each in (*shown, name)) < width:
-            shown.append(name)
-    return shown
-
-
 def _print_table(console: Console, section: Section) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     rich_table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in section.table.columns:
         # Headings are wrapped so that columns are no wider than their cells; only names are folded.
@@ -100,8 +90,6 @@ def _print_table(console: Console, section: Section) -> None:
 
 
 def _print_list(console: Console, section: Section) -> None:
-    from rich.text import Text
-
     name_column = next(name for name in section.heads if name in section.table)
     console.print(Text(section.title))
     for row in section.table.to_dict("records"):

@@ -28,7 +28,12 @@ def summary(record: Record) -> dict[str, Any]:
     ``extrapolation/summary/redrawn/area``, with the knob after the variant if one was set.
     """
     sections = {name: value for name, value in record.to_dict().items() if name not in ELSEWHERE}
-    return {name: value for name, value in (*_flattened(sections), *_numbers(record)) if value is not None}
+    found = dict(_flattened(sections))
+    for points, entries in _lists(record):
+        for entry in entries:
+            prefix = "/".join(filter(None, (points.path, *points.curve(entry), points.at(entry))))
+            found |= {f"{prefix}/{name}": entry[name] for name in points.numbers}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _flattened(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -39,13 +44,6 @@ def _flattened(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield prefix + name, value
 
 
-def _numbers(record: Record) -> Iterator[tuple[str, Any]]:
-    for points, entries in _lists(record):
-        for entry in entries:
-            prefix = "/".join(filter(None, (points.path, *points.curve(entry), points.at(entry))))
-            yield from ((f"{prefix}/{name}", entry[name]) for name in points.numbers)
-
-
 def _lists(record: Record) -> Iterator[tuple[Points, Sequence[Mapping[str, Any]]]]:
     """Yield the lists in the sections of measurements that are not empty, with their declarations."""
     for measurement in measurements().values():
@@ -53,40 +51,26 @@ def _lists(record: Record) -> Iterator[tuple[Points, Sequence[Mapping[str, Any]]
             yield from ((points, found) for points in measurement.points if (found := points.of(section)))
 
 
-def thinned(curves: pd.DataFrame, rows: int = CURVE_ROWS) -> pd.DataFrame:
-    """Return about ``rows`` evenly spaced rows of ``curves``, and all rows with an evaluation."""
-    every = max(1, -(-len(curves) // rows))
-    kept = (curves.index % every == 0) | curves["validation_score"].notna()
-    return curves[kept]
+def thinned(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return about ``CURVE_ROWS`` evenly spaced rows of ``curves``, and all rows with an evaluation."""
+    every = max(1, -(-len(curves) // CURVE_ROWS))
+    return curves[(curves.index % every == 0) | curves["validation_score"].notna()]
 
 
-def tables(wandb: Any, record: Record) -> dict[str, Any]:
-    """Return the record's lists as W&B tables, without columns of lists or mappings.
-
-    Args:
-        wandb: The module ``wandb``.
-        record: The record.
-
-    Returns:
-        Tables by name.
-    """
+def tables(record: Record) -> dict[str, Any]:
+    """Return the record's lists as W&B tables by name, without columns of lists or mappings."""
     found = ((points.path.partition("/")[0], rows) for points, rows in _lists(record) if points.columns)
-    return {f"tables/{name}": _table(wandb, rows) for name, rows in found}
+    return {f"tables/{name}": _table(rows) for name, rows in found}
 
 
-def charts(wandb: Any, record: Record) -> dict[str, Any]:
-    """Return line charts over length, each with a separate table without missing values.
+def charts(record: Record) -> dict[str, Any]:
+    """Return line charts over length by name, each with a separate table without missing values.
 
     They use the line chart preset that every W&B server has, so no chart has to be created on the server, and they can
     be logged offline.
-
-    Args:
-        wandb: The module ``wandb``.
-        record: The record.
-
-    Returns:
-        Charts by name.
     """
+    import wandb
+
     found = {}
     for points, entries in _lists(record):
         for name, (column, title) in points.charts.items():
@@ -97,12 +81,14 @@ def charts(wandb: Any, record: Record) -> dict[str, Any]:
             ]
             if rows:
                 found[f"charts/{name}"] = wandb.plot.line(
-                    _table(wandb, rows), "length", column, stroke="curve", title=title, split_table=True
+                    _table(rows), "length", column, stroke="curve", title=title, split_table=True
                 )
     return found
 
 
-def _table(wandb: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    import wandb
+
     columns = [name for name in rows[0] if not any(isinstance(row[name], dict | list) for row in rows)]
     return wandb.Table(columns=columns, data=[[row[name] for name in columns] for row in rows])
 
@@ -114,7 +100,6 @@ def figures(record: Record, folder: Path) -> dict[str, Path]:
     paths = {}
     for name in (name for measurement in measurements().values() for name in measurement.logged):
         with suppress(NothingToDrawError):
-            paths[f"figures/{name}"] = next(
-                path for path in draw(name, [record], folder, pdf=False) if path.suffix == ".png"
-            )
+            drawn = draw(name, [record], folder, pdf=False)
+            paths[f"figures/{name}"] = next(path for path in drawn if path.suffix == ".png")
     return paths

@@ -7,7 +7,8 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,35 +26,6 @@ from .contents import charts, figures, summary, tables, thinned
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class Tracker:
-    """Interface of trackers, and the tracker of ``tracker=none``, whose methods do nothing.
-
-    A command calls ``destination`` before its first cell. A cell calls ``start``, then ``log`` after every evaluation,
-    then ``finish``. For a stored record to which points were added, ``resume`` and then ``finish`` are called.
-    """
-
-    def destination(self, folder: Path, sync: str) -> str:
-        """Return a sentence that says where runs are copied to, empty if they are not copied.
-
-        Args:
-            folder: The results folder, in whose folder ``wandb`` files are stored.
-            sync: The command that uploads offline runs, without their paths.
-        """
-        return ""
-
-    def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
-        """Start tracking a cell; files are stored in ``folder``/wandb."""
-
-    def resume(self, record: Record, folder: Path) -> None:
-        """Continue the run of a stored record to which points were added; files are stored in ``folder``/wandb."""
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log metrics by name, measured after training step ``step``."""
-
-    def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
-        """Log the record, its curves and figures, and end the run."""
 
 
 REACH_SECONDS = 15
@@ -86,8 +58,11 @@ the record contains, and set the timeouts.
 """
 
 
-class WandbTracker(Tracker):
+class Tracker:
     """One W&B run per cell; the runs of all seeds form a group.
+
+    A command calls ``destination`` before its first cell. A cell calls ``start``, then ``log`` after every evaluation,
+    then ``finish``. For a stored record to which points were added, ``resume`` and then ``finish`` are called.
 
     An attempt that resumes the cell resumes its run. If the run already contains a result, a new attempt creates a
     separate run, so that curves are not overwritten. The first error is reported in one line; after it nothing more is
@@ -95,112 +70,106 @@ class WandbTracker(Tracker):
 
     Args:
         project: Name of the W&B project.
-        mode: ``online`` or ``offline``. None: ``$WANDB_MODE`` if set, otherwise online if there is an account. An
-            online run becomes offline if the server cannot be reached at the start.
+        mode: ``online``, ``offline``, or ``disabled`` for methods that do nothing. None: ``$WANDB_MODE`` if set,
+            otherwise online if there is an account. An online run becomes offline if the server cannot be reached at
+            the start.
     """
 
     after_error = "the run continues without it; tracker=none disables it"
 
     def __init__(self, project: str, mode: str | None = None) -> None:
-        self.project, self.mode = project, mode
+        self.project, self.mode = project, mode or default_mode()
         self.run: Any = None
         self.artifact: Any = None
         self.failed = False
         self.folder = Path()
 
     def destination(self, folder: Path, sync: str) -> str:
-        """Return the URL of the project, or the folder of offline runs and the command that uploads them.
+        """Return a sentence that says where runs are copied to, empty if they are not copied.
 
-        The server is asked for the name of the account; nothing is uploaded.
+        It names the URL of the project, for which the server is asked, or the folder ``wandb`` of offline runs in the
+        results folder ``folder`` and ``sync``, the command that uploads them.
         """
-        mode = self.mode or default_mode()
-        if mode == "disabled":
+        if self.mode == "disabled":
             return ""
-        if mode == "online" and has_account():
+        if self.mode == "online" and has_account():
             try:
                 with own_folders(folder.absolute() / "wandb"):
-                    where = f"uploaded to {_project_url(self.project)}"
+                    import wandb
+
+                    where = f"uploaded to {wandb.Api(timeout=REACH_SECONDS).project(self.project).url}"
             except Exception as error:
                 where = f"uploaded to the project {self.project} if its server can be reached ({first_line(error)})"
+            finally:
+                end_service()
         else:
             runs = shlex.quote(str(folder / "wandb"))
             where = f"stored in {runs} and not uploaded; {sync} {runs}/offline-run-* uploads them"
         return f"W&B: runs are {where}; tracker=none turns this off."
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
-        """Start a run; offline if the server cannot be reached."""
+        """Start the run of a cell, offline if the server cannot be reached; files are stored in ``folder``/wandb."""
+        if self.mode == "disabled":
+            return
         self.folder = folder
-        self._try("start a run", lambda: self._start(config, key))
+        with self._reported("start a run"):
+            self._use(_start_run(self.mode, self._arguments(config, key)))
 
     def resume(self, record: Record, folder: Path) -> None:
-        """Resume the run that mirrors the record, so that ``finish`` can update it.
+        """Resume the run that mirrors a stored record, so that ``finish`` can update it; print a message without one.
 
         Has no effect offline or without an account, because offline runs cannot be resumed.
         """
-        if (self.mode or default_mode()) == "online" and has_account():
-            self.folder, self.after_error = folder, "the record itself is complete"
-            self._try("resume the run of the record", lambda: self._resume(record))
+        if self.mode != "online" or not has_account():
+            return
+        self.folder, self.after_error = folder, "the record itself is complete"
+        with self._reported("resume the run of the record"):
+            import wandb
+
+            arguments = self._arguments(record.config, record.key)
+            try:
+                for run in wandb.Api(timeout=REACH_SECONDS).runs(self.project, {"displayName": arguments["name"]}):
+                    is_of_attempt = run.summary.get("started_at") == record.started_at
+                    if is_of_attempt and run.config.get("key") == asdict(record.key):
+                        arguments |= {"entity": run.entity, "id": run.id, "resume": "must"}
+                        self._use(_init("online", arguments))
+                        return
+                say(f"W&B has no run of this record in the project {self.project}; nothing is updated there.")
+            finally:
+                if self.run is None:  # otherwise the service process is needed until ``finish``
+                    end_service()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log metrics as ``live/…`` during training."""
-        if self.run is not None:
-            metrics = {f"live/{name}": value for name, value in values.items()}
-            self._try("log metrics", lambda: self.run.log(metrics, step=step))
+        """Log metrics by name as ``live/…``, measured after training step ``step``."""
+        if self.run is not None and not self.failed:
+            with self._reported("log metrics"):
+                self.run.log({f"live/{name}": value for name, value in values.items()}, step=step)
 
     def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
         """Log the record, complete curves, tables, charts and figures; end the run."""
         if self.run is None:
             return
-        self._try("mirror the record", lambda: self._mirror(record, curves))
-        # End the run also after an error, because otherwise W&B's service process would keep running. _try does nothing
-        # while ``failed`` is set. A second error is not reported.
-        already_failed, self.failed = self.failed, False
-        self._try("end the run", lambda: self._end(record), quiet=already_failed)
+        if not self.failed:
+            with self._reported("mirror the record"):
+                self._mirror(record, curves)
+        # End the run also after an error, because otherwise W&B's service process would keep running.
+        with self._reported("end the run"):
+            self._end(record)
         self.run = None
 
-    def _try(self, what: str, action: Callable[[], Any], quiet: bool = False) -> None:
-        """Run an action unless an earlier one failed; report an error, so that it does not affect the cell.
-
-        Args:
-            what: Description of the action in the message: ``W&B could not <what>``.
-            action: Function to call.
-            quiet: Whether to report no error.
-        """
-        if self.failed:
-            return
+    @contextmanager
+    def _reported(self, what: str) -> Iterator[None]:
+        """Report an error in the context instead of raising it, unless there was one before."""
         try:
             with own_folders(self.folder / "wandb"):
-                action()
+                yield
         except Exception as error:
-            self.failed = True
-            if not quiet:
+            if not self.failed:
                 say(f"W&B could not {what} ({first_line(error)}); {self.after_error}.")
-
-    def _start(self, config: Mapping[str, Any], key: CellKey) -> None:
-        """Start the run of a cell, as ``start``, but without handling errors."""
-        import wandb
-
-        self._use(_start_run(wandb, self.mode or default_mode(), self._arguments(config, key)))
-
-    def _resume(self, record: Record) -> None:
-        """Find the run of a record on the server by its name and resume it; print a message if there is none."""
-        import wandb
-
-        arguments = self._arguments(record.config, record.key)
-        try:
-            runs = wandb.Api(timeout=REACH_SECONDS).runs(self.project, {"displayName": arguments["name"]})
-            found = _run_of(runs, record)
-            if found is None:
-                say(f"W&B has no run of this record in the project {self.project}; nothing is updated there.")
-                return
-            arguments |= {"entity": found.entity, "id": found.id, "resume": "must"}
-            self._use(_init(wandb, "online", arguments))
-        finally:
-            if self.run is None:  # otherwise the service process is needed until ``finish``
-                end_service()
+            self.failed = True
 
     def _arguments(self, config: Mapping[str, Any], key: CellKey) -> dict[str, Any]:
-        """Create the folder of the run and return the arguments of ``wandb.init`` that identify and describe it."""
+        """Create the folder of the run and return the arguments of ``wandb.init``."""
         (self.folder / "wandb").mkdir(parents=True, exist_ok=True)
         return {
             "project": self.project,
@@ -213,7 +182,6 @@ class WandbTracker(Tracker):
         }
 
     def _use(self, run: Any) -> None:
-        """Store a run and define its metrics."""
         self.run = run
         # An interrupted and resumed run logs some steps of live metrics twice. Therefore the complete curves are logged
         # at the end, over their own step metric. W&B adds metrics to the summary by default; curves and live metrics
@@ -239,7 +207,7 @@ class WandbTracker(Tracker):
                 self.run.log({f"curves/{name}": value for name, value in row.items() if value == value})
         with tempfile.TemporaryDirectory() as folder:
             images = {name: wandb.Image(str(path)) for name, path in figures(record, Path(folder)).items()}
-            if logged := {**tables(wandb, record), **charts(wandb, record), **images}:
+            if logged := {**tables(record), **charts(record), **images}:
                 self.run.log(logged)
 
     def _end(self, record: Record) -> None:
@@ -254,26 +222,11 @@ class WandbTracker(Tracker):
                 self.artifact.wait(timeout=1)  # raises an error if the upload is not complete
         finally:
             end_service(UPLOAD_SECONDS)
-        if self.run.offline and record.status in FINISHED:
-            self._remove_earlier()
-
-    def _remove_earlier(self) -> None:
-        """Remove offline runs of earlier attempts, so that ``wandb sync`` uploads the cell once."""
-        folder = Path(self.run.dir).parent
-        for other in folder.parent.glob(f"offline-run-*-{self.run.id}"):
-            if other != folder:
-                shutil.rmtree(other, ignore_errors=True)
-
-
-def _project_url(project: str) -> str:
-    """Return the URL of a project of the configured account, which the server is asked for."""
-    import wandb
-
-    try:
-        url: str = wandb.Api(timeout=REACH_SECONDS).project(project).url
-        return url
-    finally:
-        end_service()
+        if self.run.offline and record.status in FINISHED:  # then ``wandb sync`` uploads the cell once
+            folder = Path(self.run.dir).parent
+            for other in folder.parent.glob(f"offline-run-*-{self.run.id}"):
+                if other != folder:
+                    shutil.rmtree(other, ignore_errors=True)
 
 
 def run_id(key: CellKey) -> str:
@@ -288,11 +241,11 @@ def artifact_name(key: CellKey) -> str:
     return f"{readable[: NAME_CHARACTERS - len(digest) - 1]}-{digest}"
 
 
-def _start_run(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
+def _start_run(mode: str, arguments: Mapping[str, Any]) -> Any:
     """Start a run and return it. If the server cannot be reached, print a message and start it offline."""
     if mode == "online":
         try:
-            return _start_online(wandb, arguments)
+            return _start_online(arguments)
         except Exception as error:
             say(
                 f"W&B cannot be reached ({first_line(error)}); the run is kept offline, wandb sync uploads it later; "
@@ -300,17 +253,17 @@ def _start_run(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
             )
             mode = "offline"
             end_service()  # the service process still has a run with this id
-    return _init(wandb, mode, arguments)
+    return _init(mode, arguments)
 
 
-def _start_online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
+def _start_online(arguments: Mapping[str, Any]) -> Any:
     """Start or resume the online run of a cell and return it.
 
     A run with another id is created if the cell's run already contains a result, or if it was deleted, because W&B does
     not reuse the id of a deleted run.
     """
     try:
-        run = _init(wandb, "online", {**arguments, "resume": "allow"})
+        run = _init("online", {**arguments, "resume": "allow"})
     except Exception as error:
         if "created and deleted" not in str(error):  # part of the server's message about a deleted run
             raise
@@ -320,30 +273,21 @@ def _start_online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
             return run
         # End the resumed run again, with the exit code of its result.
         run.finish(exit_code=0 if run.summary["status"] == "ok" else 1)
-    return _init(wandb, "online", {**arguments, "id": None})
+    return _init("online", {**arguments, "id": None})
 
 
-def _run_of(runs: Iterable[Any], record: Record) -> Any:
-    """Return the run that mirrors this record, not another attempt at its cell, or None."""
-    key = asdict(record.key)
-    started_at = record.started_at
-    return next(
-        (run for run in runs if run.config.get("key") == key and run.summary.get("started_at") == started_at), None
-    )
-
-
-def _init(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
+def _init(mode: Any, arguments: Mapping[str, Any]) -> Any:
     """Call ``wandb.init`` with the settings of ``QUIET`` that this release of wandb has."""
+    import wandb
+
     known = wandb.Settings.model_fields
     settings = wandb.Settings(**{name: value for name, value in QUIET.items() if name in known})
     return wandb.init(mode=mode, settings=settings, **arguments)
 
 
 def tracker(options: TrackerOptions) -> Tracker:
-    """Return the tracker of ``config.tracker``: ``wandb`` or ``none``."""
-    if options.name == "none" or options.mode == "disabled":
-        return Tracker()
-    return WandbTracker(options.project, options.mode)
+    """Return the tracker of ``config.tracker``, whose methods do nothing if its name is ``none``."""
+    return Tracker(options.project, "disabled" if options.name == "none" else options.mode)
 
 
 def update(record: Record) -> None:

@@ -104,10 +104,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, every_seconds: float, group: Group = ALONE, cell: str = "") -> None:
-        self.folder = folder
-        self.every_seconds = every_seconds
-        self.group = group
-        self.cell = cell
+        self.folder, self.every_seconds, self.group, self.cell = folder, every_seconds, group, cell
         self._saved = time.monotonic()
 
     def due(self) -> bool:
@@ -176,7 +173,12 @@ class Checkpoints:
         if reason := next(filter(None, self.group.gather(damage)), ""):
             say(f"The checkpoint {path} cannot be used ({reason}); training starts again from step 0.")
             if self.group.first:
-                self._move_aside()
+                aside = self.folder / DAMAGED
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir()
+                for name in (LAST, BEST, NEXT):
+                    with suppress(FileNotFoundError):
+                        (self.folder / name).rename(aside / name)
             return None
         return content
 
@@ -201,15 +203,6 @@ class Checkpoints:
                 raise ValueError("its weights are those of another model")
             self._restore_best(content["state"]["best_digest"])
         return content
-
-    def _move_aside(self) -> None:
-        """Move the files of the checkpoint to ``DAMAGED``, in place of earlier ones."""
-        aside = self.folder / DAMAGED
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        for name in (LAST, BEST, NEXT):
-            with suppress(FileNotFoundError):
-                (self.folder / name).rename(aside / name)
 
     def _restore_best(self, digest: str) -> None:
         """Make the file whose SHA-256 is ``digest`` the best weights, and remove other weights that are not the best.
@@ -286,9 +279,8 @@ class Checkpoints:
         """
         for name in (ATTEMPT, LAST, NEXT) if finished else (ATTEMPT,):
             (self.folder / name).unlink(missing_ok=True)
-        if finished:
-            for name in (DAMAGED, PRETRAINING):
-                shutil.rmtree(self.folder / name, ignore_errors=True)
+        for name in (DAMAGED, PRETRAINING) if finished else ():
+            shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

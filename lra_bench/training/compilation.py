@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
@@ -37,7 +36,7 @@ class Compilation:
         if requested:
             # Compilations of an earlier model would count towards torch's recompilation limit for the same code.
             torch.compiler.reset()
-            _clock().listen()
+            _CLOCK.listen()
             if "TORCH_LOGS" not in os.environ:
                 logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # ``report`` replaces its long logs
             # torch reads .grad of tensors that are not leaves when it resumes after a graph break.
@@ -47,7 +46,7 @@ class Compilation:
 
     def begin(self) -> None:
         """Reset the counters and times that ``report`` returns."""
-        self._began = self._popped = _clock().seconds
+        self._began = self._popped = _CLOCK.seconds
         if self.requested:
             _counters().clear()
 
@@ -73,25 +72,25 @@ class Compilation:
 
     def pop_seconds(self) -> float:
         """Return the seconds of compilation since the previous call."""
-        before, self._popped = self._popped, _clock().seconds
+        before, self._popped = self._popped, _CLOCK.seconds
         return self._popped - before
 
     def report(self) -> Compile | None:
         """Return the record's ``compile`` section for the time since ``begin``, None if not ``requested``."""
         if not self.requested:
             return None
-        found = _counters()
-        graphs, frames = found["stats"]["unique_graphs"], found["frames"]
+        counters = _counters()
+        graphs, frames = counters["stats"]["unique_graphs"], counters["frames"]
         return Compile(
             used=not self.failure and graphs > 0,
             graphs=graphs,
             # The number of break locations in the code: torch's counter of breaks counts each time one is reached.
             # torch 2.6 does not list the locations; distinct reasons are counted if there is no list.
-            graph_breaks=len(found["resumes"] or found["graph_break"]),
+            graph_breaks=len(counters["resumes"] or counters["graph_break"]),
             uncompiled_functions=frames["total"] - frames["ok"],
-            cache_hits=found["aot_autograd"]["autograd_cache_hit"] + found["inductor"]["fxgraph_cache_hit"],
-            seconds=_clock().seconds - self._began,
-            reason=self.failure or next((_first_lines(reason, 1) for reason in found["graph_break"]), ""),
+            cache_hits=counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"],
+            seconds=_CLOCK.seconds - self._began,
+            reason=self.failure or next((_first_lines(reason, 1) for reason in counters["graph_break"]), ""),
         )
 
 
@@ -133,14 +132,11 @@ class _Clock:
         self.seconds += time.perf_counter() - self._began
 
 
-@functools.cache
-def _clock() -> _Clock:
-    """Return the clock of this process."""
-    return _Clock()
+_CLOCK = _Clock()
 
 
 def _counters() -> dict[str, Counter[str]]:
-    """Return the counters of ``torch._dynamo`` in this process, by category."""
+    """Return the counters of ``torch._dynamo`` in this process, by category; the import takes a second."""
     from torch._dynamo.utils import counters
 
     return counters

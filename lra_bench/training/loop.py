@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +30,7 @@ from .loss import objective, scored_targets
 from .meter import Diverged, Meter
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, gather_full, micro_batches
-from .prefetch import ahead
+from .prefetch import ahead_of
 from .sampling import training_batches
 from .take_off import IN_A_ROW, first_above, has_skill, late_progress, take_off
 
@@ -120,17 +121,17 @@ def train(
         with bar(model.preparation_steps, "Preparing", unit="steps") as advance:
             model.prepare(rows["train"], state.step == 0, advance)
     model.train()
-    label = f"Training {config.model['label']}"
+    label, steps = f"Training {config.model['label']}", range(state.step, recipe.steps)
     with (
         bar(recipe.steps, label, start=state.step, unit="steps") as advance,
         deferred() as interrupted,
-        ahead(sampled, hardware.device, recipe.steps) as batches,
+        closing(ahead_of(((step, sampled(step)) for step in steps), hardware.device)) as batches,
     ):
-        for step in range(state.step, recipe.steps):
+        for step in steps:
             if solved:
                 break
             seed_everything(seed, step, group.rank)
-            batch = meter.wait(batches, step)
+            batch = meter.wait(batches)
             # If compilation fails in the first function, the second one undoes its effects before the first is retried.
             loss, state.memory, statistics = compilation.guarded(
                 partial(forward_backward, run, batch, optimizer, hardware, state.memory, group),

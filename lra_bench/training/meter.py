@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -54,12 +55,12 @@ class Meter:
         self.steps_here = 0
         self.mark = time.perf_counter()
         self.waited = 0.0
-        self.window = {"steps": 0.0, "rows": 0.0, "tokens": 0.0, "padded_tokens": 0.0}
+        self.window = Counter[str]()
 
-    def wait(self, batches: Callable[[int], Batch], step: int) -> Batch:
-        """Return the batch of ``step`` and add the time spent waiting for it."""
+    def wait(self, batches: Iterator[tuple[int, Batch]]) -> Batch:
+        """Return the next batch and add the time spent waiting for it."""
         began = time.perf_counter()
-        batch = batches(step)
+        _, batch = next(batches)
         self.waited += time.perf_counter() - began
         return batch
 
@@ -69,10 +70,8 @@ class Meter:
         self.tokens += real
         torch.stack((loss.double(), norm.double()), out=self.figures_pending[len(self.pending)])
         self.pending.append((step, self.tokens))
-        self.window["steps"] += 1
-        self.window["rows"] += batch.size
-        self.window["tokens"] += real
-        self.window["padded_tokens"] += batch.lengths.numel() * batch.width
+        padded = batch.lengths.numel() * batch.width
+        self.window.update(steps=1, rows=batch.size, tokens=real, padded_tokens=padded)
         self.steps_here += 1
         if self.steps_here == WARMUP_STEPS:
             self._close_window(counted=False)
@@ -127,12 +126,12 @@ class Meter:
         spent["train"] = spent.get("train", 0.0) + seconds
         if compiling:
             spent["compile"] = spent.get("compile", 0.0) + compiling
-        self.window = dict.fromkeys(self.window, 0.0)
+        self.window.clear()
         self.waited = 0.0
         self.mark = time.perf_counter()
 
     def figures(self) -> dict[str, Any]:
-        """Return throughput and times for the record; a throughput is None if too few steps were timed."""
+        """Return the record's times, throughput (None if too few steps were timed), and statistics of the gradient."""
         self._close_window()
         timed, spent = self.state.timed, self.state.seconds
         seconds = timed.get("seconds", 0.0)
@@ -141,25 +140,16 @@ class Meter:
             for name in ("steps", "rows", "tokens", "padded_tokens")
             if name in timed
         }
-        return {
-            "train_seconds": spent.get("train"),
-            "evaluation_seconds": spent.get("evaluation"),
-            "checkpoint_seconds": spent.get("checkpoint"),
-            "compile_seconds": spent.get("compile"),
-            "tokens_seen": self.tokens,
-            **self._gradients(),
-            "data_wait_share": timed["data_wait_seconds"] / seconds if seconds else None,
-            **per_second,
-        }
-
-    def _gradients(self) -> dict[str, float | None]:
-        """Return the last learning rate and statistics of the gradient norms before clipping, None without steps."""
         curve, clip = self.state.curve, self.optimizer.train.clip
-        norms = [norm for _, _, norm, _ in curve]
+        norms = [norm for _, _, norm, _ in curve]  # before clipping
         clipped = sum(norm > clip for norm in norms) if clip else 0
         return {
+            **{f"{phase}_seconds": spent.get(phase) for phase in ("train", "evaluation", "checkpoint", "compile")},
+            "tokens_seen": self.tokens,
             "last_learning_rate": curve[-1][1] if curve else None,
             "gradient_norm_median": statistics.median(norms) if norms else None,
             "gradient_norm_max": max(norms, default=None),
             "clipped_share": clipped / len(norms) if norms else None,
+            "data_wait_share": timed["data_wait_seconds"] / seconds if seconds else None,
+            **per_second,
         }

@@ -145,11 +145,8 @@ class Optimizer:
         norm = nn.utils.clip_grad_norm_(self.parameters, self.train.clip or math.inf)
         factor, beta1 = self.factor(step), self.beta1(step)
         for group in self.wrapped.param_groups:
-            group["lr"] = group["peak_lr"] * factor
-            if "betas" in group:
-                group["betas"] = (beta1, group["betas"][1])
-            else:
-                group["momentum"] = beta1
+            momentum = {"betas": (beta1, group["betas"][1])} if "betas" in group else {"momentum": beta1}
+            group.update(lr=group["peak_lr"] * factor, **momentum)
         self.scaler.step(self.wrapped)
         self.scaler.update()
         self.clear()

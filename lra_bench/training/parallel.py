@@ -1,13 +1,13 @@
 """Training of one model by several processes: collective operations and the distribution of rows and weights.
 
 A model is wrapped by torch's DDP or FSDP2. The loss of a rank is a sum over its rows divided by the count of the full
-batch, so the sum over ranks equals the loss of a single process. DDP and FSDP2 average gradients over ranks, hence the
-factor ``world`` in ``scaled``.
+batch. DDP and FSDP2 average gradients over ranks, hence the factor ``world`` in ``scaled``.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -98,18 +98,10 @@ class Group:
         """Scale ``loss`` such that the average of its gradients over ranks is the sum of those of ``loss``."""
         return loss * self.world if self.world > 1 else loss
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        """Return the sum of ``tensor``, of any shape, over ranks."""
-        if self.connected:
-            tensor = tensor.clone()
-            dist.all_reduce(tensor)
-        return tensor
-
     def sum_in_order(self, tensor: Tensor) -> Tensor:
         """Return the sum of ``tensor``, of any shape, over ranks, added in the order of ranks.
 
-        In ``sum`` the order of additions depends on the index of a number in the tensor, which can differ in a resumed
-        run.
+        The order of additions in ``all_reduce`` can differ in a resumed run.
         """
         if not self.connected:
             return tensor
@@ -122,7 +114,7 @@ class Group:
     def sum_statistics(self, statistics: Statistics) -> Statistics:
         """Return the statistics of modules summed over ranks; all ranks must report the same names."""
         return {
-            name: {key: self.sum(value) for key, value in sorted(values.items())}
+            name: {key: self.sum_in_order(value) for key, value in sorted(values.items())}
             for name, values in sorted(statistics.items())
         }
 
@@ -207,16 +199,12 @@ def shard(model: nn.Module) -> None:
 
 def separable(model: nn.Module, parts: Iterable[nn.Module]) -> list[nn.Module]:
     """Return the modules of ``parts`` that share no parameter with the rest of ``model``."""
-    uses = _uses(model)
-    return [part for part in parts if all(uses[each] == count for each, count in _uses(part).items())]
 
+    def uses(module: nn.Module) -> Counter[nn.Parameter]:
+        return Counter(parameter for _, parameter in module.named_parameters(remove_duplicate=False))
 
-def _uses(module: nn.Module) -> dict[nn.Parameter, int]:
-    """Return the number of occurrences of each parameter in ``module``."""
-    uses: dict[nn.Parameter, int] = {}
-    for _, parameter in module.named_parameters(remove_duplicate=False):
-        uses[parameter] = uses.get(parameter, 0) + 1
-    return uses
+    total = uses(model)
+    return [part for part in parts if all(total[each] == count for each, count in uses(part).items())]
 
 
 def gather_full(tree: Any) -> Any:

@@ -54,19 +54,11 @@ def pretrain(
         Stopped: As ``loop.train``.
         UserError: If the network has no hidden states of tokens.
     """
-    inputs = input_rows(rows, config, spec)
+    inputs, own, phase = input_rows(rows, config, spec), checkpoints.of_pretraining(), phase_config(config)
     with with_head(network, spec, config) as wrapped:
         try:
-            return train(
-                hardware.place(wrapped),
-                inputs,
-                phase_spec(spec),
-                phase_config(config),
-                hardware,
-                checkpoints.of_pretraining(),
-                lambda step, values: None,
-                group,
-            )
+            model = hardware.place(wrapped)
+            return train(model, inputs, phase_spec(spec), phase, hardware, own, lambda step, values: None, group)
         except Diverged as error:
             raise Diverged(f"pretraining: {error}") from error
 

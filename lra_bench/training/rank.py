@@ -1,7 +1,6 @@
 """One of the processes that train a cell together: ``python -m lra_bench.training.rank`` with a request on stdin.
 
-It trains and writes checkpoints. It reports on stdout, one JSON object per line: rank 0 its evaluations, every rank its
-final status. ``ranks.py`` starts it.
+``ranks.py`` starts it. It reports on stdout, one JSON object per line: rank 0 its evaluations, every rank its status.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from lra_bench import progress
 from lra_bench.contracts import Unwritable, UserError
@@ -59,22 +58,23 @@ def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
     dist.destroy_process_group()
 
 
-class StatusPipe:
-    """The pipe on which a rank sends JSON lines to the process that started the group: the original stdout."""
+def reporter(rank: int) -> Callable[..., None]:
+    """Return a function that sends a JSON line with its arguments to the process that started the group.
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self._stream: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        # Redirect other output, of models or libraries, to stderr.
-        os.dup2(2, 1)
+    The line is written to the original stdout in a single write, so that lines of several ranks do not mix. Other
+    output, of models or libraries, is redirected to stderr.
+    """
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
 
-    def report(self, **message: Any) -> None:
-        """Send a message in a single write, so that lines of several ranks do not mix."""
-        self._stream.write(json.dumps({"rank": self.rank, **message}) + "\n")
-        self._stream.flush()
+    def report(**message: Any) -> None:
+        stream.write(json.dumps({"rank": rank, **message}) + "\n")
+        stream.flush()
+
+    return report
 
 
-def work(request: dict[str, Any], pipe: StatusPipe) -> None:
+def work(request: dict[str, Any], report: Callable[..., None]) -> None:
     """Train the requested cell as one rank of the group and report the status.
 
     Exceptions other than ``Diverged`` and ``Stopped`` are raised.
@@ -104,7 +104,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
 
         def log(step: int, values: dict[str, float]) -> None:
             if group.first:
-                pipe.report(step=step, values=values)
+                report(step=step, values=values)
 
         limit = memory_limit(options.memory_limit_gigabytes, hardware.device)
         try:
@@ -115,12 +115,12 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
                     if pretrains(config):
                         load_pretrained(model, task.spec, config, checkpoints)
                     fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group, request["floor"])
-            pipe.report(status="ok", figures=fit.figures, peak=peak.as_dict())
+            report(status="ok", figures=fit.figures, peak=peak.as_dict())
         except Diverged as error:
             # The loss is the same on every rank.
-            pipe.report(status="diverged", reason=str(error))
+            report(status="diverged", reason=str(error))
         except Stopped:
-            pipe.report(status="interrupted", reason="")
+            report(status="interrupted", reason="")
 
 
 def main() -> None:
@@ -129,15 +129,15 @@ def main() -> None:
     raise_once(signal.SIGTERM)
     # If the parent is killed, no process monitors the ranks, and a rank that waits for the store ignores SIGTERM.
     prepare_child(signal.SIGKILL, 600)
-    pipe = StatusPipe(int(os.environ["RANK"]))
-    if pipe.rank:
+    report = reporter(rank := int(os.environ["RANK"]))
+    if rank:
         progress.silence()
     try:
-        work(json.load(sys.stdin), pipe)
+        work(json.load(sys.stdin), report)
     except BaseException as error:
         # All ranks are terminated when one has failed; this rank must still report its error.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        pipe.report(**_ending(error))
+        report(**_ending(error))
         sys.stderr.flush()
         # Destroying the process group would wait for other ranks.
         os._exit(1)
@@ -150,10 +150,8 @@ def _ending(error: BaseException) -> dict[str, Any]:
     """Return status, reason and last lines of the traceback for a rank that failed with ``error``."""
     from lra_bench.records.status import status_of
 
-    if isinstance(error, Unwritable):
-        return {"status": "unwritable", "reason": str(error)}
     if isinstance(error, UserError):
-        return {"status": "mistake", "reason": str(error)}
+        return {"status": "unwritable" if isinstance(error, Unwritable) else "mistake", "reason": str(error)}
     if not isinstance(error, Exception):
         return {"status": "interrupted", "reason": type(error).__name__}
     if debugging():

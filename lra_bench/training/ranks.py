@@ -43,48 +43,6 @@ class GroupFailed(Exception):
         self.status, self.last_lines = status, tuple(last_lines)
 
 
-@dataclass
-class GroupResult:
-    """Final messages of the ranks, and exit codes of the ranks that failed first.
-
-    ``ends`` maps ranks to their final messages, in the order of their arrival, and ``failures`` ranks to exit codes.
-    ``kills_before`` is the number of processes that the kernel had killed for lack of memory before the group started.
-    """
-
-    ends: dict[int, dict[str, Any]] = field(default_factory=dict)
-    failures: dict[int, int] = field(default_factory=dict)
-    kills_before: int | None = None
-
-    def finished(self, processes: int) -> bool:
-        """Return whether every rank reported success; a rank that crashes afterwards, during shutdown, still counts."""
-        return len(self.ends) == processes and all(end["status"] == "ok" for end in self.ends.values())
-
-    def error(self) -> BaseException:
-        """Return the exception that describes why the group did not finish.
-
-        A rank that exited without a message takes precedence, because the errors of the other ranks are then
-        consequences. Otherwise the first reported error is used.
-        """
-        silent = [rank for rank in self.failures if rank not in self.ends]
-        if silent:
-            status, how = status_of_exit(self.failures[silent[0]], self.kills_before)
-            return GroupFailed(f"rank {silent[0]} {how}", status)
-        rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
-        status, reason = end["status"], end.get("reason", "")
-        if status == "mistake":
-            return UserError(reason)
-        if status == "unwritable":
-            return Unwritable(reason)
-        if status == "diverged":
-            return Diverged(reason)
-        if status == "interrupted":
-            return KeyboardInterrupt()
-        if status == "out_of_memory":
-            return MemoryError(f"rank {rank}: {reason}")
-        text = f"rank {rank}: {reason}" if reason else "the ranks ended without a report"
-        return GroupFailed(text, last_lines=end.get("last_lines", ()))
-
-
 def train_in_group(
     config: CellConfig,
     hardware: Hardware,
@@ -110,52 +68,80 @@ def train_in_group(
         "floor": floor,
         "pretraining": pretraining,
     }
-    kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as ranks:
-        result = ranks.listen(log)
-    result.kills_before = kills
-    if not result.finished(hardware.processes):
-        raise result.error()
-    ends = [result.ends[rank] for rank in range(hardware.processes)]
+        ranks.listen(log)
+    if not ranks.finished():
+        raise ranks.error()
+    ends = [ranks.ends[rank] for rank in range(hardware.processes)]
     written = checkpoints.of_pretraining() if pretraining else checkpoints
     return Fit(written.last_state(), ends[0]["figures"]), [end["peak"] for end in ends]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ranks:
-    """Processes of ranks, in their order, and the descriptor of the pipe on which all of them send JSON lines."""
+    """Processes of ranks, in their order, and the descriptor of the pipe on which all of them send JSON lines.
+
+    ``ends`` maps ranks to their final messages, in the order of their arrival, and ``failures`` the ranks that failed
+    first to exit codes. ``kills_before`` is the number of processes that the kernel had killed before for lack of
+    memory.
+    """
 
     processes: list[subprocess.Popen[bytes]]
     pipe: int
+    ends: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+    kills_before: int | None = None
 
-    def listen(self, log: Callable[[int, dict[str, float]], None]) -> GroupResult:
+    def finished(self) -> bool:
+        """Return whether every rank reported success; a rank that crashes afterwards, during shutdown, still counts."""
+        return len(self.ends) == len(self.processes) and all(end["status"] == "ok" for end in self.ends.values())
+
+    def error(self) -> BaseException:
+        """Return the exception that describes why the group did not finish.
+
+        It is that of a rank that exited without a message, whose consequences other errors are, or else the first one.
+        """
+        silent = [rank for rank in self.failures if rank not in self.ends]
+        if silent:
+            status, how = status_of_exit(self.failures[silent[0]], self.kills_before)
+            return GroupFailed(f"rank {silent[0]} {how}", status)
+        rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
+        status, reason = end["status"], end.get("reason", "")
+        if status in (classes := {"mistake": UserError, "unwritable": Unwritable, "diverged": Diverged}):
+            return classes[status](reason)
+        if status == "interrupted":
+            return KeyboardInterrupt()
+        if status == "out_of_memory":
+            return MemoryError(f"rank {rank}: {reason}")
+        text = f"rank {rank}: {reason}" if reason else "the ranks ended without a report"
+        return GroupFailed(text, last_lines=end.get("last_lines", ()))
+
+    def listen(self, log: Callable[[int, dict[str, float]], None]) -> None:
         """Read the messages of the ranks until all have ended, and pass evaluations to ``log``.
 
         When a rank fails, the others are terminated. After a first interrupt all ranks stop at the end of their step; a
         second one takes effect immediately. Either raises ``KeyboardInterrupt``.
         """
-        result = GroupResult()
         # Ranks stop together: the first one tells the others.
         with deferred(lambda number: _terminate(self.processes[:1])) as interrupted:
-            for line in self._lines(result):
+            for line in self._lines():
                 with suppress(ValueError):  # not a message
                     message = json.loads(line)
                     if "values" in message:
                         log(message["step"], message["values"])
                     elif "status" in message:
-                        result.ends.setdefault(message["rank"], message)
+                        self.ends.setdefault(message["rank"], message)
         if interrupted():
             raise KeyboardInterrupt
-        return result
 
-    def _lines(self, result: GroupResult) -> Iterator[bytes]:
+    def _lines(self) -> Iterator[bytes]:
         """Yield the lines that the ranks send until all have ended; end all ranks when some have failed."""
         buffer, ends_at = b"", float("inf")
         while True:
             codes = {rank: process.poll() for rank, process in enumerate(self.processes)}
             failed = {rank: code for rank, code in codes.items() if code}
-            if failed and not result.failures:
-                result.failures, ends_at = failed, time.monotonic() + LAST_SECONDS
+            if failed and not self.failures:
+                self.failures, ends_at = failed, time.monotonic() + LAST_SECONDS
                 _terminate(self.processes)
             if time.monotonic() > ends_at:
                 self.kill()
@@ -188,7 +174,7 @@ def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iter
     # The ranks exchange their addresses through this store, on a free port.
     store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     pipe, sent = os.pipe()
-    ranks = Ranks([], pipe)
+    ranks = Ranks([], pipe, kills_before=memory_kills())
     try:
         for rank in range(hardware.processes):
             process = start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,15 @@ def training_batches(rows: Mapping[str, Rows], train: Train, seed: int) -> Batch
         size = train.batch_size * full_length(own.spec, train) // length
         shorter = replace(train, batch_size=size, window=length)
         stages.append((steps, batches_of(rows.get(split_of(length), own), shorter, seed)))
-    return InStages(stages, full)
+
+    def in_stages(step: int) -> Batch:
+        for steps, batches in stages:
+            if step < steps:
+                return batches(step)
+            step -= steps
+        return full(step)
+
+    return in_stages
 
 
 def batches_of(rows: Rows, train: Train, seed: int) -> Batches:
@@ -92,23 +100,3 @@ def batches_of(rows: Rows, train: Train, seed: int) -> Batches:
     if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
         return RandomWindows(rows, train.batch_size, window, seed)
     return ShuffledBatches(rows, train.batch_size, seed)
-
-
-class InStages:
-    """Batches of consecutive stages of training.
-
-    Args:
-        stages: Number of steps and batches of each stage. A stage begins with the first of its batches.
-        last: Batches of all later steps.
-    """
-
-    def __init__(self, stages: Sequence[tuple[int, Batches]], last: Batches) -> None:
-        self.stages, self.last = stages, last
-
-    def __call__(self, step: int) -> Batch:
-        """Return the batch of a step."""
-        for steps, batches in self.stages:
-            if step < steps:
-                return batches(step)
-            step -= steps
-        return self.last(step)

@@ -63,9 +63,10 @@ def take_off(
         ``takeoff_steps`` and ``takeoff_seconds``, the steps and the training time until that evaluation, None if there
         is none; and ``takeoff_censored``: true if there is none within the steps done, None if skill is undefined.
     """
-    if floor is None or not has_skill(floor, higher_is_better):
-        return {"takeoff_steps": None, "takeoff_seconds": None, "takeoff_censored": None}
-    first = first_above([score for _, score in validations], floor, higher_is_better, SKILL)
-    if first is None:
-        return {"takeoff_steps": None, "takeoff_seconds": None, "takeoff_censored": True}
-    return {"takeoff_steps": validations[first][0], "takeoff_seconds": seconds[first], "takeoff_censored": False}
+    steps = time = censored = None
+    if floor is not None and has_skill(floor, higher_is_better):
+        first = first_above([score for _, score in validations], floor, higher_is_better, SKILL)
+        censored = first is None
+        if first is not None:
+            steps, time = validations[first][0], seconds[first]
+    return {"takeoff_steps": steps, "takeoff_seconds": time, "takeoff_censored": censored}

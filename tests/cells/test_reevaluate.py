@@ -277,13 +277,12 @@ def test_a_longer_context_changes_the_scored_tokens_so_all_contexts_are_measured
     record = make_record()
     spec = SimpleNamespace(train_length=500, higher_is_better=False, kind="language_modeling")
     task = SimpleNamespace(spec=spec)
-    request = module._request(record, task, [3000], [])
-    assert (request.lengths, request.longest) == ([3000], 4000) and len(request.kept["points"]) == 5
+    lengths, _, kept = module._requested(record, task, [3000], [])
+    assert lengths == [3000] and [point["length"] for point in kept["points"]] == [250, 500, 1000, 2000, 4000]
     assert capsys.readouterr().err == ""
-    request = module._request(record, task, [8000], ["a=b"])
-    assert (request.lengths, request.longest, request.knobs) == ([250, 500, 1000, 2000, 4000, 8000], 8000, ["a=b"])
-    assert request.kept["points"] == []
+    lengths, knobs, kept = module._requested(record, task, [8000], ["a=b"])
+    assert (lengths, knobs, kept["points"]) == ([250, 500, 1000, 2000, 4000, 8000], ["a=b"], [])
     assert "all contexts are measured again" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"--knobs: the record has no length beyond the 5,000 tokens"):
         spec.train_length = 5000
-        module._request(record, task, [], ["a=b"])
+        module._requested(record, task, [], ["a=b"])

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from typer.main import get_group
 
-from lra_bench.cli import completion, main
+from lra_bench.cli import main
 from lra_bench.cli.examples import EXAMPLES
+from lra_bench.cli.options import complete
 from lra_bench.config import sources
 from lra_bench.config.effective import mixer_capability, network_capability
 from lra_bench.config.listing import by_family, options
@@ -106,7 +107,7 @@ def test_help_has_a_short_option(flag, words, monkeypatch, capsys):
     ],
 )
 def test_an_override_is_completed(incomplete, completions):
-    found = completion.override(incomplete)
+    found = complete(incomplete)
     assert set(completions) <= set(found) and all(each.startswith(incomplete) for each in found)
     assert bool(found) == bool(completions)
 
@@ -135,7 +136,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}" """
 
 
 def test_completion_loads_no_heavy_library():
-    code = "import sys; from lra_bench.cli import completion, main; completion.override('model='); print(*sys.modules)"
+    code = "import sys; from lra_bench.cli import main, options; options.complete('model='); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "numpy", "pandas", "hydra"} & set(loaded)
 

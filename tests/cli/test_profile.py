@@ -13,7 +13,7 @@ from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.grid import status
 from lra_bench.grid.profiles import comparison_plans
-from lra_bench.profiling.speed_point import LARGEST
+from lra_bench.profiling.sections import LARGEST
 from tests.support.command import Folder
 
 SMALL = ["task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]

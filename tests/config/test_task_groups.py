@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.cli.completion import override
 from lra_bench.cli.data import prepare
+from lra_bench.cli.options import complete
 from lra_bench.config.groups import option_files
 from lra_bench.config.listing import describe, options
 from lra_bench.config.task_groups import FOLDER, board_of, expand_tasks, group_names, on_one_board, task_group
@@ -93,7 +93,7 @@ def test_commands_list_and_suggest_groups() -> None:
     assert list(listed) == GROUPS and options("task_groups") == options("group") == options("groups")
     assert listed["lra"]["tasks"] == list(task_group("lra").tasks)
     assert all(task in listed["lra"]["description"] for task in listed["lra"]["tasks"])
-    assert "task=abilities" in override("task=abi") and "model=abilities" not in override("model=abi")
+    assert "task=abilities" in complete("task=abi") and "model=abilities" not in complete("model=abi")
     code, errors = command("bench", "task=abilitis", "model=local", "--dry-run")
     assert code == 2 and "did you mean abilities?" in errors
     code, errors = command("bench", "abilities", "local", "--dry-run")

@@ -16,7 +16,6 @@ import pytest
 
 from lra_bench import figures
 from lra_bench.contracts import UserError
-from lra_bench.figures import stored
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.ranks import ranks
 from lra_bench.records.schema import Record
@@ -95,7 +94,7 @@ def test_other_exceptions_are_yielded_with_the_name_of_the_figure(
         raise ValueError("no such thing")
 
     monkeypatch.setattr(ranks, "draw", failing)
-    found = dict(stored.draw_all(study(), tmp_path, names=FEW))
+    found = dict(figures.draw_all(study(), tmp_path, names=FEW))
     assert str(found.pop("ranks")) == "ValueError: no such thing"
     assert all(not isinstance(outcome, Exception) and len(outcome) >= 5 for outcome in found.values())
     assert complete(tmp_path)
@@ -114,11 +113,11 @@ def test_ctrl_c_ends_drawing_if_a_library_catches_it(
             raise kind("a half-written file cannot be closed")
         return []
 
-    monkeypatch.setattr(stored, "draw", interrupted)
+    monkeypatch.setattr(figures, "draw", interrupted)
     monkeypatch.setattr(signals, "_last_request", [-math.inf])
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        list(stored.draw_all(study(), tmp_path, names=FEW))
+        list(figures.draw_all(study(), tmp_path, names=FEW))
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -126,7 +125,7 @@ def test_models_select_and_order_the_rows(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     large_results.fill(folder.results, SYSTEMS[:3], TASKS[:2])
     chosen = ("performer", "transformer")
-    paths = list(stored.draw_stored("extrapolation", folder.results, "none", models=chosen, output=tmp_path / "drawn"))
+    paths = list(figures.draw_stored("extrapolation", folder.results, "none", models=chosen, output=tmp_path / "drawn"))
     drawn = pd.read_csv(next(path for path in paths if path.suffix == ".csv"))
     assert set(drawn["model"]) == set(chosen)
     data = figures.tabulate("heat_map", study())
@@ -138,7 +137,7 @@ def test_models_select_and_order_the_rows(tmp_path: Path) -> None:
         headings = [tick.get_text().partition("\n")[0] for tick in page.axes[0].get_xticklabels()]
         assert headings == [task.replace("_", " ") for task in tasks]
     with pytest.raises(UserError, match="--models perfomer: no record of that model; did you mean performer"):
-        list(stored.draw_stored("ranks", folder.results, "none", models=["perfomer"]))
+        list(figures.draw_stored("ranks", folder.results, "none", models=["perfomer"]))
 
 
 def test_the_names_of_files_are_safe() -> None:

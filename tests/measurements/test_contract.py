@@ -1,5 +1,6 @@
 """Measurements: their options, sections, columns and figures, also those of measurements of the user."""
 
+import sys
 from dataclasses import fields
 from types import SimpleNamespace
 
@@ -85,13 +86,14 @@ def test_a_measurement_of_the_user_has_options_columns_and_figures_like_ours(tmp
     assert "size" not in measurements() and "score_vs_size" not in all_figures()
 
 
-def test_a_measurement_of_the_user_is_shown_like_ours(tmp_path):
+def test_a_measurement_of_the_user_is_shown_like_ours(tmp_path, monkeypatch):
     records = [make_record(seed=seed, measured={"size": {"size": size}}) for seed, size in enumerate((2.0, 3.0))]
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Table=dict))
     with importable(folder_with(tmp_path)):
         assert list(tidy(records, "runs")["size"]) == list(tidy(records, "sizes")["size"]) == [2, 3]
         assert dict(facts.groups(records))["Sizes"] == [("size", "2.0 / 3.0")]
         assert "\n  size              3.0\n" in describe(records[1]) and contents.summary(records[1])["sizes/size"] == 3
-        assert "tables/sizes" in contents.tables(SimpleNamespace(Table=dict), records[1])
+        assert "tables/sizes" in contents.tables(records[1])
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from lra_bench.contracts import UserError
 from lra_bench.contracts.measurement import Limit
 from lra_bench.figures.palette import FAMILIES, look
 from lra_bench.page import charts, facts
-from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
-from lra_bench.page.page import page, write_page
+from lra_bench.page.page import DARK_GROUND, READABLE, contrast, lightened, page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.tables import export

@@ -27,8 +27,7 @@ from lra_bench.measurements.steps import profile
 from lra_bench.profiling import bench, energy, interleave, scaling, timing, worker
 from lra_bench.profiling.bench import inference_step, train_step
 from lra_bench.profiling.interleave import MEMORY_VARIABLES, MODULE
-from lra_bench.profiling.sections import Energy, Flops, SpeedPoint
-from lra_bench.profiling.speed_point import unmeasured
+from lra_bench.profiling.sections import Energy, Flops, SpeedPoint, unmeasured
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
 from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY

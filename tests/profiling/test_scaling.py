@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lra_bench.profiling.scaling import exponent, growth
-from lra_bench.profiling.speed_point import unmeasured
+from lra_bench.profiling.sections import unmeasured
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
 

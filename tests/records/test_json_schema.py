@@ -11,8 +11,7 @@ from jsonschema import Draft202012Validator
 
 from lra_bench.contracts import UserError
 from lra_bench.records import store
-from lra_bench.records.json_schema import record_schema
-from lra_bench.records.schema import Record
+from lra_bench.records.schema import Record, record_schema
 from lra_bench.records.values import stored_fields
 from tests.records.test_every_field import BOARDS, COMMITTED, paths, spoiled
 from tests.support.record_factory import make_record

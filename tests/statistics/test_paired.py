@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lra_bench.statistics.paired import detectable_difference, mcnemar, paired_t, swap_test, welch
-from lra_bench.statistics.ties import holm, tie_groups
+from lra_bench.statistics.paired import detectable_difference, holm, mcnemar, paired_t, swap_test, tie_groups, welch
 
 SEEDS = (3, 5, 10)
 

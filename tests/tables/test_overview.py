@@ -83,6 +83,13 @@ def test_rows_of_a_variant_on_several_machines_are_joined() -> None:
     assert local["mean_skill"] == pytest.approx(sum(skills) / 2)
 
 
+def test_joined_rows_contain_the_statuses_of_cells_without_a_score() -> None:
+    made = [make_record("local", "text", hardware="cpu-a-1t"), make_record("local", "listops", hardware="cpu-b-1t")]
+    made[1].status = "diverged"
+    made[1].metrics, made[1].extrapolation = {}, None
+    assert row(systems(overview(made)), "local")["statuses_listops"] == {"diverged": 1}
+
+
 @pytest.mark.parametrize(("machines", "expected"), [(["cpu-a-1t"], 4.0), (["cpu-a-1t", "cpu-b-1t"], None)])
 def test_joined_rows_have_the_costs_of_the_only_profiled_machine(machines: list[str], expected: float | None) -> None:
     made = [make_record("local", task, hardware=at) for task, at in (("listops", "cpu-a-1t"), ("text", "cpu-b-1t"))]

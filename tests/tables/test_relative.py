@@ -13,8 +13,7 @@ import pytest
 from lra_bench.page.page import page
 from lra_bench.records.check import check_store
 from lra_bench.records.machines import CEILING
-from lra_bench.records.profiled_costs import attach_costs
-from lra_bench.records.profiles import load_profiles, write_profile
+from lra_bench.records.profiles import attach_costs, load_profiles, write_profile
 from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all, write

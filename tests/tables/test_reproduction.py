@@ -1,7 +1,7 @@
 """The layout ``reproduction``: which rows it contains, and how their scores compare with published ones."""
 
 from lra_bench.tables.layouts import LAYOUTS
-from lra_bench.tables.reproduction import published_bands
+from lra_bench.tables.published import published_bands
 from tests.support.record_factory import make_record
 
 REPRODUCTION = LAYOUTS["reproduction"]

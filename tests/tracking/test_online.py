@@ -25,7 +25,7 @@ from lra_bench.records.upgrades import SCHEMA_VERSION
 from lra_bench.tracking import mirror as mirroring
 from lra_bench.tracking import reading
 from lra_bench.tracking.contents import summary
-from lra_bench.tracking.mirror import WandbTracker, run_id, tracker, update
+from lra_bench.tracking.mirror import Tracker, run_id, tracker, update
 from lra_bench.tracking.reading import load_project
 from tests.support.command import TINY, Folder
 from tests.support.mirrored_runs import OFFLINE, ONLINE, PLAIN, mirror_record
@@ -352,7 +352,7 @@ def test_a_server_error_prints_one_line_and_keeps_the_record(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     quick(monkeypatch)
-    record, mirror = make_record(**PLAIN), WandbTracker(PROJECT)
+    record, mirror = make_record(**PLAIN), Tracker(PROJECT)
     if when == "middle":
         mirror.start(record.config, record.key, tmp_path)
     server.trouble = lambda request: trouble if what(request) else None

@@ -26,7 +26,7 @@ from lra_bench.runtime.hardware import (
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
-from lra_bench.training.ranks import GroupResult
+from lra_bench.training.ranks import Ranks
 from tests.support.parallel_ranks import Case, in_ranks, trained
 from tests.training.test_loop import RECIPE, rows, toy
 
@@ -139,15 +139,17 @@ def test_peak_of_a_group_is_the_maximum_over_ranks_and_none_if_unknown():
     ],
 )
 def test_error_of_a_group_names_the_first_cause(ends, failures, kind, words):
-    result = GroupResult({rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures)
-    assert not result.finished(2)
+    result = Ranks(
+        [None, None], 0, {rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures
+    )
+    assert not result.finished()
     error = result.error()
     assert type(error).__name__ == kind
     assert words in str(error)
 
 
 def test_rank_that_crashes_after_reporting_success_counts_as_finished():
-    assert GroupResult({rank: {"status": "ok"} for rank in range(2)}, {1: -6}).finished(2)
+    assert Ranks([None, None], 0, {rank: {"status": "ok"} for rank in range(2)}, {1: -6}).finished()
 
 
 def test_hardware_slug_contains_number_of_processes_and_strategy():

@@ -44,9 +44,8 @@ def test_every_step_is_built_once_in_order_and_none_after_the_last(in_a_thread):
         built.append((step, threading.current_thread() is threading.main_thread()))
         return rows().batch([step])
 
-    with prefetch.ahead(batch, DEVICE, 6) as batches:
-        for step in range(2, 6):
-            assert torch.equal(batches(step).tokens, rows().batch([step]).tokens)
+    for step, found in prefetch.ahead_of(((step, batch(step)) for step in range(2, 6)), DEVICE):
+        assert torch.equal(found.tokens, rows().batch([step]).tokens)
     assert built == [(step, False) for step in range(2, 6)]
 
 
@@ -56,9 +55,10 @@ def test_errors_of_the_thread_are_raised_at_their_step_and_end_it(in_a_thread):
             raise LookupError("step 2")
         return rows().batch([step])
 
-    with pytest.raises(LookupError, match="step 2"), prefetch.ahead(batch, DEVICE, 9) as batches:
-        assert [batches(step).size for step in range(2)] == [1, 1]
-        batches(2)
+    batches = prefetch.ahead_of(((step, batch(step)) for step in range(9)), DEVICE)
+    assert [next(batches)[1].size for _ in range(2)] == [1, 1]
+    with pytest.raises(LookupError, match="step 2"):
+        next(batches)
     assert not threads()
 
 
@@ -83,6 +83,5 @@ def test_an_abandoned_evaluation_ends_the_thread(in_a_thread):
 
 @pytest.mark.gpu
 def test_batches_for_a_gpu_are_in_page_locked_memory():
-    with prefetch.ahead(lambda step: rows().batch([step]), torch.device("cuda", 0), 2) as batches:
-        batch = batches(0)
+    ((_, batch),) = prefetch.ahead_of(iter([(0, rows().batch([0]))]), torch.device("cuda", 0))
     assert batch.tokens.is_pinned() and batch.lengths.is_pinned() and batch.targets.is_pinned()

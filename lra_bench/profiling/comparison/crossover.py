@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy
+
 ALWAYS, CROSSES, NEVER, UNKNOWN = "at once", "crosses", "never", "unknown"
 
 
@@ -54,6 +56,5 @@ def _intersection(
     if any(cost is None or cost <= 0 for cost in costs):
         return None
     own_before, other_before, own_after, other_after = (math.log(cost) for cost in costs if cost is not None)
-    gap_before, gap_after = own_before - other_before, own_after - other_after
-    fraction = gap_before / (gap_before - gap_after) if gap_before != gap_after else 0.0
-    return math.exp(math.log(before) + fraction * (math.log(after) - math.log(before)))
+    gaps = own_after - other_after, own_before - other_before  # the first is negative, the second is not
+    return math.exp(numpy.interp(0.0, gaps, (math.log(after), math.log(before))))

@@ -50,9 +50,7 @@ def undisturbed_ratio(
         return estimate, None
     stretches = min(rounds, STRETCHES)
     choices = numpy.random.default_rng(0).integers(stretches, size=(RESAMPLES, stretches))
-    resampled = [
-        _ratio(mine, yours) for mine, yours in zip(*(_resamples(side, choices) for side in (own, other)), strict=True)
-    ]
+    resampled = list(map(_ratio, _resamples(own, choices), _resamples(other, choices)))
     low, high = numpy.quantile(resampled, [0.025, 0.975])
     return estimate, float(high - low) / 2 / estimate
 
@@ -81,28 +79,14 @@ def subsample_quantile(values: Sequence[float] | numpy.ndarray, size: int, share
 @functools.lru_cache(maxsize=1024)
 def _weights(count: int, size: int, share: float) -> numpy.ndarray:
     """Return the weight of each of ``count`` sorted values in ``subsample_quantile``, (count,)."""
+    from scipy.stats import nhypergeom
+
     position = share * (size - 1)
-    below = int(position)
-    weights = (1 - (position - below)) * _rank_probabilities(count, size, below)
-    if position > below:
-        weights += (position - below) * _rank_probabilities(count, size, below + 1)
+    below, values = int(position), numpy.arange(count)
+    # A value has rank r in a random subset if the subset contains it and r of the smaller values.
+    at, above = (nhypergeom.pmf(values - r, count, count - size, r + 1) for r in (below, min(below + 1, size - 1)))
+    weights: numpy.ndarray = at + (position - below) * (above - at)
     return weights
-
-
-def _rank_probabilities(count: int, size: int, rank: int) -> numpy.ndarray:
-    """Return the probability that each of ``count`` sorted values has ``rank``, from 0, in a random subset."""
-    from scipy.special import gammaln
-
-    def log_choose(n: Any, k: Any) -> Any:
-        return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-
-    possible = numpy.arange(rank, count - size + rank + 1)
-    logarithms = (
-        log_choose(possible, rank) + log_choose(count - 1 - possible, size - 1 - rank) - log_choose(count, size)
-    )
-    found = numpy.zeros(count)
-    found[possible] = numpy.exp(logarithms)
-    return found
 
 
 def _ratio(own: Sequence[float] | numpy.ndarray, other: Sequence[float] | numpy.ndarray) -> float:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lra_bench.profiling.scaling import peak_bytes
-from lra_bench.profiling.sections import Growth
-from lra_bench.profiling.speed_point import LARGEST
+from lra_bench.profiling.sections import LARGEST, Growth
 from lra_bench.profiling.types import Measured
 
 from .crossover import crossover

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psutil
@@ -13,7 +13,7 @@ from lra_bench.config.schema import Measure
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.profiling.interleave import VISITS, Interleaving, WorkerPool, first_visits
 from lra_bench.profiling.scaling import fields, growth
-from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops
+from lra_bench.profiling.sections import FALLBACK, FIXED, LARGEST, add_flops
 from lra_bench.profiling.types import MODES, ComparisonModel, Measured, Setting, lengths_of
 from lra_bench.progress import ProgressCallback, bar
 from lra_bench.records.environment import environment
@@ -29,7 +29,7 @@ LIMIT_SECONDS = 50.0
 MAX_INTERLEAVED = 12
 """Number of models, including baselines, that are timed interleaved; more models are split into groups."""
 FREE_SHARE = 0.9
-"""Fraction of the available memory that a step may use on a CPU."""
+"""Fraction of the available memory that a step may use on a CPU by default; on CUDA there is no limit."""
 
 
 @dataclass
@@ -98,7 +98,9 @@ class Comparison:
                 "measure.speed_lengths=[]: no lengths to measure; set at least one, as in "
                 "measure.speed_lengths=[1024,4096]"
             )
-        self.memory_limit = _memory_limit(self.measure, kind)
+        gigabytes, free = self.measure.memory_limit_gigabytes, psutil.virtual_memory().available
+        default = int(FREE_SHARE * free) if kind == "cpu" else None
+        self.memory_limit = default if gigabytes is None else int(gigabytes * 1e9)
         self._kept: set[tuple[str, str, int | str]] = set()
         self._states: dict[str, Any] = {}
         self.profile = Profile(
@@ -116,13 +118,11 @@ class Comparison:
 
         ``KeyboardInterrupt`` ends all worker processes; it is raised only if no length has been measured.
         """
-        size = max(1, MAX_INTERLEAVED - len(self.baselines))
+        size, lengths = max(1, MAX_INTERLEAVED - len(self.baselines)), self.profile.lengths
         for candidate in (*self.baselines, *self.others):
             if candidate.attention is None:
-                lengths = self.profile.lengths
                 self._states[candidate.name] = InferenceState.at_lengths(candidate.config, self.spec, lengths)
         groups = [self.others[start : start + size] for start in range(0, len(self.others), size)] or [[]]
-        lengths = self.profile.lengths
         candidates = len(self.others) + len(groups) * len(self.baselines)
         total = candidates * len(lengths) * len(self.batches) * len(MODES) * VISITS[self.hardware.device.type]
         with bar(total, "Profile", unit="measurements") as advance:
@@ -164,11 +164,10 @@ class Comparison:
             reported += done
             advance(done, doing)
 
-        first = Setting(
-            *(self.spec, lengths[0], batch, policy, self.hardware, self.limit_seconds),
-            *(self.memory_limit, self.measure.flops),
-        )
-        settings = [replace(first, length=length) for length in lengths]
+        limits = self.limit_seconds, self.memory_limit
+        settings = [
+            Setting(self.spec, length, batch, policy, self.hardware, *limits, self.measure.flops) for length in lengths
+        ]
         with WorkerPool() as processes:
             try:
                 for interleaving in first_visits(candidates, settings, processes, report):
@@ -184,7 +183,11 @@ class Comparison:
             except KeyboardInterrupt:
                 self.profile.interrupted = True
         for interleaving in interleavings:
-            self._store(interleaving)
+            for one in interleaving.found:
+                add_flops(one.entry, one.flops_per_row, self.profile.ceiling_flops_per_second)
+            known = {row["variant"] for row in self.profile.flops}
+            counts = {name: counted for name, counted in interleaving.flops.items() if counted and name not in known}
+            self.profile.flops += [{"variant": name, **counted["per_token"]} for name, counted in counts.items()]
         return [one for interleaving in interleavings for one in interleaving.found]
 
     def _measure_costs(self, interleaving: Interleaving, report: Callable[[int, str], None]) -> None:
@@ -199,14 +202,6 @@ class Comparison:
             report(0, f"measuring the energy of {name}")
             if energy := interleaving.answer(name, "energy").get("energy"):
                 profile.energy.append({"variant": name, **energy})
-
-    def _store(self, interleaving: Interleaving) -> None:
-        """Store the FLOPs of each model, and add those of its steps to the speed entries."""
-        for one in interleaving.found:
-            add_flops(one.entry, one.flops_per_row, self.profile.ceiling_flops_per_second)
-        known = {row["variant"] for row in self.profile.flops}
-        counts = {name: counted for name, counted in interleaving.flops.items() if counted and name not in known}
-        self.profile.flops += [{"variant": name, **counted["per_token"]} for name, counted in counts.items()]
 
     def _keep(self, found: Sequence[Measured], plan: tuple[str, int | str]) -> None:
         """Add rows and summaries of one batch policy; if there are several groups, those of the baselines only once."""
@@ -262,13 +257,3 @@ class Comparison:
 def uncertain(row: Mapping[str, Any], key: str) -> bool:
     """Return whether the spread of a row's speed ratio to the baseline ``key`` exceeds ``WIDE_SPREAD``."""
     return (row[f"spread_of_speed_ratio_{key}"] or 0) > WIDE_SPREAD
-
-
-def _memory_limit(measure: Measure, device: str) -> int | None:
-    """Return the number of bytes that a step may use.
-
-    By default it is ``FREE_SHARE`` of the available memory on a CPU, and None, no limit, on CUDA.
-    """
-    if measure.memory_limit_gigabytes is not None:
-        return int(measure.memory_limit_gigabytes * 1e9)
-    return int(FREE_SHARE * psutil.virtual_memory().available) if device == "cpu" else None

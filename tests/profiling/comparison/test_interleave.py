@@ -19,11 +19,10 @@ import torch
 from lra_bench.config.serialization import as_dict
 from lra_bench.profiling import interleave, timing, worker
 from lra_bench.profiling.attention_backend import attention_backend, forced
-from lra_bench.profiling.batch_search import largest_batch
 from lra_bench.profiling.bench import Bench
 from lra_bench.profiling.interleave import Interleaving, WorkerPool
 from lra_bench.profiling.types import MODES, ComparisonModel, Measured, Setting
-from lra_bench.profiling.worker import wait_for_idle_threads
+from lra_bench.profiling.worker import largest_batch, wait_for_idle_threads
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory
@@ -310,18 +309,15 @@ def fitting(rows: int, seconds_per_row: float = 0.0, bytes_per_row: int = 100):
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (2, 2), (37, 32), (64, 64)])
 def test_largest_batch_is_the_largest_power_of_two_that_fits(rows: int, size: int) -> None:
     attempt, tried = fitting(rows)
-    found = largest_batch(attempt)
-    assert (found.size, found.stopped_by) == (size, "memory")
+    assert largest_batch(attempt) == (size, "memory")
     assert tried == [2**power for power in range(len(tried))] and tried[-1] == 2 * size
 
 
 def test_search_ends_before_a_limit_of_memory_or_time_is_exceeded() -> None:
     attempt, tried = fitting(1 << 20)
-    found = largest_batch(attempt, memory_limit_bytes=1700)
-    assert (found.size, found.stopped_by, tried[-1]) == (16, "memory", 16)
+    assert (*largest_batch(attempt, memory_limit_bytes=1700), tried[-1]) == (16, "memory", 16)
     attempt, tried = fitting(1 << 20, seconds_per_row=0.1)
-    found = largest_batch(attempt)
-    assert (found.size, found.stopped_by, tried[-1]) == (8, "time", 8)
+    assert (*largest_batch(attempt), tried[-1]) == (8, "time", 8)
 
 
 def test_out_of_memory_error_is_raised_if_a_single_row_does_not_fit() -> None:

@@ -17,7 +17,7 @@ from lra_bench.profiling.comparison.ratios import fast
 from lra_bench.profiling.comparison.rows import row_of, summary_of
 from lra_bench.profiling.comparison.run import Comparison, Profile, batches_of
 from lra_bench.profiling.interleave import VISITS, WorkerPool
-from lra_bench.profiling.speed_point import entry_of, unmeasured
+from lra_bench.profiling.sections import entry_of, unmeasured
 from lra_bench.profiling.timing import Timing, WarmUp, summary
 from lra_bench.profiling.types import ComparisonModel, Measured, Setting
 from lra_bench.runtime.memory import PeakMemory
