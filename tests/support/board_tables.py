@@ -16,14 +16,14 @@ from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all
 from lra_bench.tables import export
-from lra_bench.tables.overview import overview
+from lra_bench.tables.overview import overview, systems
 from lra_bench.tables.runs import Run
 
 ROOT = Path(__file__).parents[2]
 BOARDS = ROOT / "results" / "reference"
 BOARD = BOARDS / "board2026"
 FIGURES = {
-    "score_over_length": (BOARD, ("listops", "retrieval_synthetic")),
+    "score_over_length": (BOARD, ("recall_ladder", "retrieval_synthetic", "s3")),
     "score_over_long_rows": (BOARDS / "long", ()),
 }
 """Board and tasks of each figure of scores over length, by file name; no tasks means all."""
@@ -33,8 +33,8 @@ Table = list[list[str]]
 
 @cache
 def wide() -> Table:
-    """Return the first table of the layout ``wide``."""
-    text = export.render(overview(load_all(BOARD)), "markdown", layout="wide")
+    """Return the first table of the layout ``wide``, with one row per variant."""
+    text = export.render(systems(overview(load_all(BOARD))), "markdown", layout="wide")
     [table] = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     heading, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines())
     return [heading, *rows]
