@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -20,9 +22,11 @@ from lra_bench.tables import export
 from lra_bench.tables.claims import rankings
 from lra_bench.tables.overview import overview
 from lra_bench.tables.pair_tests import compare_pair
+from lra_bench.tables.runs import Run
 from tests.support import board_tables
 
 ROOT = Path(__file__).parents[2]
+TRIALS = ROOT / "results" / "reference" / "board2026" / "trials"
 
 
 def records_of(*boards: str) -> list[Record]:
@@ -59,6 +63,30 @@ def test_numbers_of_version_2_are_in_its_records() -> None:
 
 
 @pytest.mark.slow
+def test_statements_on_recall_and_state_tracking_are_those_of_the_records() -> None:
+    scores = defaultdict(list)
+    for record in records_of("board2026"):
+        for point in board_tables.points(record) if record.extrapolation else ():
+            if point["score"] is not None:
+                scores[record.key.task, record.key.model, point["ratio"]].append(100 * point["score"])
+    recall = {model: scores["recall_ladder", model, 1] for model in ("transformer", "mamba2", "gated_delta_net")}
+    longer = {model: mean(scores["recall_ladder", model, 8]) for model in ("transformer", "mamba2")}
+    tried = {one["lr"]: one["score"] for one in trials(TRIALS)["recall_ladder", "performer", "RotaryPosition"]}
+    for floor, task in ((23.3, "recall_ladder"), (33.3, "s3")):
+        of_task = [record for record in records_of("board2026") if record.key.task == task and record.status == "ok"]
+        assert {f"{100 * Run(record).floor[1]:.1f}" for record in of_task} == {f"{floor}"}
+
+    text = " ".join(page("boards").split())
+    assert [f"{score:.1f}" for score in recall["transformer"] + recall["mamba2"]] == 6 * ["100.0"]
+    assert f"in two of three ({min(recall['gated_delta_net']):.1f} % in the other)" in text
+    assert f"Mamba-2 reaches {longer['mamba2']:.1f} %, the Transformer {longer['transformer']:.1f} %" in text
+    assert f"({100 * tried[1e-3]:.1f} and {100 * tried[3e-3]:.1f} % of the validation examples)" in text
+    assert f"after training on 40 tokens, and {min(scores['s3', 'lstm', 8]):.1f} % or more at 320" in text
+    assert [f"{score:.1f}" for score in scores["s3", "lstm", 1]] == 3 * ["100.0"]
+    assert "exceed the floor (23.3 %)" in text and "exceeds the floor (33.3 %)" in text
+
+
+@pytest.mark.slow
 def test_bits_of_systems_with_memory_are_those_of_the_records() -> None:
     rows = {re.sub(r"`| \(board.*", "", row[0]): row for row in table_rows(page("memory")) if len(row) == 10}
     found = 0
@@ -70,9 +98,6 @@ def test_bits_of_systems_with_memory_are_those_of_the_records() -> None:
         assert f"{record.parameters['body']:,}" == row[1]
         found += 1
     assert found == 3 * (len(rows) - 1)  # without the heading
-
-
-TRIALS = ROOT / "results" / "reference" / "board2026" / "trials"
 
 
 @pytest.mark.slow
