@@ -55,7 +55,7 @@ EXAMPLES = {
     "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
     "new": ("lra-bench new model my_mixer", "lra-bench new task my_task --folder ideas"),
     "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
-    "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-v2-76600cda/seed0"),
+    "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-v3-c7d7128d/seed0"),
     "diff": (
         "lra-bench diff last 'model=performer task=listops'",
         "lra-bench diff 'protocol=quick task=pathfinder' 'protocol=small task=pathfinder'",

@@ -11,7 +11,7 @@ from lra_bench.config.serialization import as_dict, from_dict, options_from
 from lra_bench.contracts import UserError
 from lra_bench.records.store import load_all
 
-BOARD = Path(__file__).parents[2] / "results" / "reference" / "quick"
+BOARD = Path(__file__).parents[2] / "results" / "reference" / "board2026"
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,7 @@ from lra_bench.config.yaml_files import read
 from lra_bench.measurements.rate_search import choose, mean_losses
 from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
-from lra_bench.tables import export
 from lra_bench.tables.claims import rankings
-from lra_bench.tables.overview import overview
 from lra_bench.tables.pair_tests import compare_pair
 from lra_bench.tables.runs import Run
 from tests.support import board_tables
@@ -51,18 +49,6 @@ def test_tables_are_those_of_the_records(file: str, heading: str) -> None:
 
 
 @pytest.mark.slow
-def test_numbers_of_version_2_are_in_its_records() -> None:
-    prose = page("boards").partition("\n## Version 2\n")[2]
-    written = re.findall(NUMBER, re.sub(MARKUP, "", prose, flags=re.DOTALL))
-    shown = export.render(overview(records_of("quick")), "markdown", layout="wide")
-    values = {number for record in records_of("quick", "s3") for number in numbers_in(vars(record))}
-    stored = {f"{scale * value:.{digits}f}" for value in values for scale in (1, 100) for digits in (0, 1)}
-    shown_rounded = {f"{float(number):.{digits}f}" for number in re.findall(r"\d+\.\d+", shown) for digits in (0, 1)}
-    others = {"0.003", "0.01", "0.75"}  # learning rates, and the p-value of a test
-    assert len(written) > 8 and set(written) - stored - shown_rounded == others
-
-
-@pytest.mark.slow
 def test_statements_on_recall_and_state_tracking_are_those_of_the_records() -> None:
     scores = defaultdict(list)
     for record in records_of("board2026"):
@@ -88,9 +74,9 @@ def test_statements_on_recall_and_state_tracking_are_those_of_the_records() -> N
 
 @pytest.mark.slow
 def test_bits_of_systems_with_memory_are_those_of_the_records() -> None:
-    rows = {re.sub(r"`| \(board.*", "", row[0]): row for row in table_rows(page("memory")) if len(row) == 10}
+    rows = {row[0].strip("`"): row for row in table_rows(page("memory")) if len(row) == 10}
     found = 0
-    for record in records_of("memory", "quick"):
+    for record in records_of("memory"):
         row = rows.get(record.variant_name)
         if record.key.task != "enwik8" or row is None:
             continue
@@ -136,15 +122,14 @@ MEASURED = {
         ("generation", "image", "long", "mad", "zoology"),
         {"0.0005": "learning rate of MAD"},
     ),
-    "extrapolation": (("quick",), {"6.49": "benchmarks/listops_lengths.py"}),
-    "memory": (("memory", "quick"), {}),
+    "memory": (("memory",), {}),
     "pretraining": (("pretraining",), {}),
     "rate-search": (("rate_search",), {}),
 }
 """Pages of measured numbers: the boards with their records, and the numbers with another source."""
-SECTIONS = {"boards": ("Pictures", "Version 2")}
-"""Headings between which a page contains its numbers. Default: from "Results" to the end, or the entire page."""
-COMPARED = ("pretraining",)
+FIRST = {"boards": "Pictures"}
+"""Heading of the first section that contains measured numbers. Default: "Results"; without it, the entire page."""
+COMPARED = ("memory", "pretraining")
 """Pages that quote comparisons."""
 FIELDS = (
     "metrics",
@@ -176,10 +161,10 @@ def numbers_in(value: object) -> Iterator[float]:
 
 
 def differences(records: Sequence[Record]) -> Iterator[float]:
-    """Yield the difference, its interval and the p-value of each pair of variants of a model on a task."""
+    """Yield the difference, its interval and the p-value of each pair of variants on a task."""
     found = [(place, entry) for place, ranking in rankings(records).items() for entry in ranking.entries.values()]
     for (place, a), (other, b) in permutations(found, 2):
-        if a.first.key.model == b.first.key.model and place[:4] == other[:4]:
+        if place[:4] == other[:4]:
             pair = compare_pair(place[:4], a, b)
             yield from (value for value in (pair.difference, pair.low, pair.high, pair.p) if value is not None)
 
@@ -188,10 +173,8 @@ def differences(records: Sequence[Record]) -> Iterator[float]:
 @pytest.mark.parametrize("name", MEASURED)
 def test_measured_numbers_of_a_page_are_in_its_records(name: str) -> None:
     boards, others = MEASURED[name]
-    first, last = SECTIONS.get(name, ("Results", ""))
-    _, heading, results = page(name).rpartition(f"\n## {first}\n")
-    section = results.partition(f"\n## {last}\n")[0] if last else results
-    written = re.findall(NUMBER, re.sub(MARKUP, "", section if heading else page(name), flags=re.DOTALL))
+    results = page(name).rpartition(f"\n## {FIRST.get(name, 'Results')}\n")[2]
+    written = re.findall(NUMBER, re.sub(MARKUP, "", results, flags=re.DOTALL))
     assert len(written) >= 10
     texts = {text: text.replace("−", "-").replace(",", "") for text in written}
     records = records_of(*boards)

@@ -18,12 +18,13 @@ from lra_bench.config.objects import build_task
 from lra_bench.config.serialization import from_dict
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
+from lra_bench.records.reference import load_reference
 from lra_bench.records.store import load_all
 
 ROOT = Path(__file__).parents[2]
 STORED = Path(__file__).with_name("stored_identity.json")
 CELLS: dict[str, dict[str, str]] = json.loads(STORED.read_text()) if STORED.exists() else {}
-BOARD = ROOT / "results" / "reference" / "quick"
+BOARD = ROOT / "results" / "reference" / "board2026"
 
 
 def names(group: str) -> list[str]:
@@ -77,8 +78,8 @@ def test_hash_and_fingerprint_equal_the_stored_ones_for_every_model_and_protocol
 
 
 def test_committed_records_load_and_build_a_task_with_their_fingerprint() -> None:
-    records = [record for record in load_all(BOARD) if record.key.task != "image"]  # whose files are not official
-    assert len(records) == 166
+    records = load_all(BOARD)
+    assert len(records) >= 88
     for record in records:
         config = from_dict(record.config)
         fingerprint = build_task(config).fingerprint()
@@ -89,14 +90,14 @@ def test_committed_records_load_and_build_a_task_with_their_fingerprint() -> Non
 def targets(node: Any) -> set[str]:
     """Return every ``_target_`` in a configuration."""
     if isinstance(node, dict):
-        found = {node["_target_"]} if "_target_" in node else set()
+        found = {node["_target_"]} if node.get("_target_") else set()
         return found.union(*(targets(value) for value in node.values()))
     return set().union(*map(targets, node)) if isinstance(node, list) else set()
 
 
 def test_every_class_named_in_a_committed_record_can_be_imported() -> None:
-    named = set().union(*(targets(record.config) for record in load_all(BOARD)))
-    assert len(named) > 20
+    named = set().union(*(targets(record.config) for record in load_reference(ROOT / "results" / "reference")))
+    assert len(named) > 50
     for target in sorted(named):
         assert isinstance(get_class(target), type), target
 
