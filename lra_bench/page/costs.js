@@ -3,7 +3,8 @@ const costOf = (row, name) => row.cells[name]?.value ?? null;
 
 const costColumn = (task, name) => task.columns.find(({ key }) => key === name);
 
-const onMachine = (row, state) => !state.hardware || row.hardware === undefined || row.hardware === state.hardware;
+// A row that joins those of several machines is shown instead of them, unless one machine is chosen.
+const onMachine = (row, state) => (state.hardware ? row.hardware === undefined || row.hardware === state.hardware : !row.part);
 
 const rankedRows = (task, state) =>
   (task.bodies.find(({ kind }) => kind === "ranked")?.rows ?? []).filter((row) => onMachine(row, state));

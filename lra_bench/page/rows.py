@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +13,16 @@ import pandas as pd
 from lra_bench.records.schema import Record
 from lra_bench.tables.cell import Cell
 from lra_bench.tables.column import Row, Shown
+from lra_bench.tables.formatting import rows_of
+from lra_bench.tables.overview import SEVERAL
 
 Json = dict[str, Any]
 
-variant_of = operator.itemgetter("protocol", "section", "variant", "modified", "hardware")
-"""Return the values that identify a variant on one machine from a row."""
+
+def variant_of(row: Row) -> tuple[Any, ...]:
+    """Return the values that identify a variant on one machine, or on several if its rows are joined, from a row."""
+    values = tuple(row[name] for name in ("protocol", "section", "variant", "modified", "hardware"))
+    return (*values, not row["reference"]) if row["hardware"] == SEVERAL else values
 
 
 def table(
@@ -76,11 +80,12 @@ class Places:
             if counts[label] > 1 and label != model:
                 self._labels[model] = f"{label} ({model})"
         self._of_variant: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
-        for place, row in enumerate(board.to_dict("records")):
-            self._of_variant.setdefault(variant_of(row), []).append((row["task"], place))
+        for place, row in enumerate(rows_of(board)):
+            for own in (row, row | {"hardware": SEVERAL}):
+                self._of_variant.setdefault(variant_of(own), []).append((row["task"], place))
 
     def of_variant(self, row: Row, labels: Sequence[str]) -> Sequence[int]:
-        """Return the positions of all tasks of a variant on one machine, in the order of the labels of the tasks."""
+        """Return the positions of all tasks of a variant, in the order of the labels of the tasks."""
         order = [label.split(" ")[0] for label in labels]
         own = self._of_variant[variant_of(row)]
         return [place for _, place in sorted((order.index(task), place) for task, place in own)]

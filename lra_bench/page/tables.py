@@ -19,7 +19,7 @@ from lra_bench.tables.claims import Key, place_name, rankings, row_key
 from lra_bench.tables.column import Context, Row, Shown, score_of_seeds, shown, status
 from lra_bench.tables.formatting import difference, percent, readable, rows_of, score, shared_length, unless_shared
 from lra_bench.tables.naming import earlier_protocols
-from lra_bench.tables.overview import task_columns, task_labels
+from lra_bench.tables.overview import SEVERAL, systems, task_columns, task_labels
 from lra_bench.tables.published import printed_tables
 from lra_bench.tables.runs import PRETRAINED
 from lra_bench.tables.sections import (
@@ -86,36 +86,50 @@ def protocols(
             _task(groups[label], label, floors, tests, places) | {"title": titles[label], "label": label}
             for label in groups
         ]
-        systems = _systems(rows_of(rows[rows["kind"] == "measured"]), groups, titles, places)
+        measured = systems(rows[(rows["kind"] == "measured") & (rows["section"] == "ranked")], parts=True)
         runs = sum(record.key.protocol == name for record in records)
         machines = sorted(set(own["hardware"]))
         is_earlier = {"id": str(name), "earlier": name in earlier}
-        found.append({**is_earlier, "runs": runs, "machines": machines, "systems": systems, "tasks": tasks})
+        table = _systems(rows_of(measured), groups, titles, places)
+        found.append({**is_earlier, "runs": runs, "machines": machines, "systems": table, "tasks": tasks})
     return sorted(found, key=lambda each: (each["id"] != default, each["earlier"], each["id"]))
 
 
 def _systems(
     rows: Sequence[Row], groups: Mapping[str, pd.DataFrame], titles: Mapping[str, str], places: Places
 ) -> Json:
-    """Return the table of all systems and tasks: skills, and further columns of the layout ``wide``."""
-    rows = [row for row in rows if row["section"] == "ranked"]
+    """Return the table of all systems and tasks: skills, and further columns of the layout ``wide``.
+
+    ``part`` in a row is whether it is joined with those of other machines in another row.
+    """
     context, _ = wide_context(rows, ())
     picked = registry.pick(registry.WIDE, registry.WIDE_PAGE)
     columns = list(shown([column for column in picked if not column.repeats], context, {}))
-    skills = {
-        place: (label, _skill(row))
+    long = {
+        place: (label, row)
         for label, group in groups.items()
         for place, row in zip(group.index, rows_of(group), strict=True)
     }
+    joined = {variant_of(row) for row in rows if row["hardware"] == SEVERAL}
     found = []
     for row in rows:
-        details = places.of_variant(row, [*groups])
-        own = {**cells(row, columns), **dict(skills[place] for place in details)}
+        of_task: dict[str, list[int]] = {}
+        for place in places.of_variant(row, [*groups]):
+            of_task.setdefault(long[place][0], []).append(place)
+        most = {label: max(own, key=lambda place: _weight(long[place][1])) for label, own in of_task.items()}
+        details = [*most.values()]
+        own = cells(row, columns) | {label: _skill(long[place][1]) for label, place in most.items()}
+        part = row["hardware"] != SEVERAL and variant_of({**row, "hardware": SEVERAL}) in joined
         identity = places.identity(row, variant_of(row))
-        found.append({**identity, "kind": "measured", "details": details, "cells": own})
+        found.append({**identity, "part": part, "kind": "measured", "details": details, "cells": own})
     first, *others = map(described, columns)
     tasks = [first | {"key": label, "heading": titles[label], "help": label, **SKILL} for label in groups]
     return table(f"{rows[0]['protocol']}-all" if rows else "", "", [first, *tasks, *others], [("ranked", "", found)])
+
+
+def _weight(row: Row) -> tuple[bool, int]:
+    """Return the sort key of the rows of a task on several machines: a row with more finished seeds is higher."""
+    return row["score"] is not None, row["seeds"]
 
 
 def _skill(row: Row) -> Json:

@@ -26,6 +26,8 @@ from .table import leaderboard, not_learned, runs, with_types
 ONE_ROW = ("section", "variant", "modified", "hardware")
 OF_VARIANT = ("protocol", "section", "kind", "variant", "model", "label", "modified")
 """Columns with the same values on all machines."""
+SEVERAL = "several"
+"""Hardware of a row that joins those of several machines."""
 MACHINE = ("relative_", "spread_", "profile_")
 """Beginnings of the names of columns that depend on the machine."""
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
@@ -69,8 +71,10 @@ def in_task_order(frame: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
     return frame.reindex(columns=in_order(registry.WIDE, [*SINGLE, *per_task]))
 
 
-def systems(frame: pd.DataFrame) -> pd.DataFrame:
+def systems(frame: pd.DataFrame, parts: bool = False) -> pd.DataFrame:
     """Return a wide table with one row per variant, whose rows on several machines are joined.
+
+    A joined row has the hardware ``SEVERAL``. With ``parts`` its rows on single machines are in the table, too.
 
     The score of a task is that of the machine with most seeds. Relative costs are those of the only machine with a
     profile, and missing if there are several. Averages that need all tasks are missing in joined rows. Variants of the
@@ -81,6 +85,7 @@ def systems(frame: pd.DataFrame) -> pd.DataFrame:
     for row in rows_of(frame):
         groups.setdefault((*(row[name] for name in OF_VARIANT), bool(row["reference"])), []).append(row)
     joined = [_joined(members, labels) if len(members) > 1 else members[0] for members in groups.values()]
+    joined += [row for members in groups.values() if parts and len(members) > 1 for row in members]
     protocols = list(dict.fromkeys(frame["protocol"]))
     joined.sort(key=lambda row: (protocols.index(row["protocol"]), *_order(row, labels)))
     return with_types(pd.DataFrame(joined).reindex(columns=frame.columns), registry.WIDE)
@@ -101,7 +106,7 @@ def _joined(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Any]:
         if name.startswith(MACHINE):
             across[name] = profiled[0][name] if len(profiled) == 1 else None
     boards = ", ".join(sorted({row["reference"] for row in rows}))
-    return {**found, **across, "reference": boards, "hardware": "several"}
+    return {**found, **across, "reference": boards, "hardware": SEVERAL}
 
 
 def _track(board: pd.DataFrame, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:

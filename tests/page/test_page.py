@@ -24,6 +24,7 @@ from lra_bench.records.schema import Record
 from lra_bench.tables import export
 from lra_bench.tables.cell import Badges, badges, badges_of_all
 from lra_bench.tables.layouts import LAYOUTS
+from lra_bench.tables.overview import systems
 from lra_bench.tables.published import FLAGS, MARKS
 from tests.support.page_records import data_of, study, table_of
 from tests.support.record_factory import make_costs, make_curves, make_pairs, make_record
@@ -129,7 +130,8 @@ def test_sort_values_are_the_unrounded_numbers_of_the_tables(built: tuple[str, d
     ranked = own[(own["clears_floor"] == True) & (own["seeds"] >= 3)]  # noqa: E712
     ranks = [row["cells"]["rank"]["value"] for row in shown if "rank" in row["cells"]]
     assert ranks == ranked["rank"].tolist() != []
-    overview = frames["wide"][(frames["wide"]["protocol"] == "small") & (frames["wide"]["section"] == "ranked")]
+    wide = systems(frames["wide"], parts=True)
+    overview = wide[(wide["protocol"] == "small") & (wide["section"] == "ranked")]
     for label in ("listops", "text", "image", "enwik8"):
         rows = [row["cells"][label] for _, row in rows_by_kind(table_of(text, "small")) if label in row["cells"]]
         assert sorted(cell["value"] for cell in rows if "value" in cell) == sorted(overview[f"skill_{label}"].dropna())
@@ -195,6 +197,22 @@ def test_the_newest_version_of_a_protocol_is_first_and_modified_options_have_val
     ]  # fmt: skip
     [modified] = [row for kind, row in rows_by_kind(boards[0]["tasks"][0]) if kind == "modified"]
     assert modified["modified"] == "train.steps=7"
+
+
+def test_rows_of_several_machines_are_joined_in_the_table_of_systems() -> None:
+    records = [make_record("local", task, hardware=machine) for task, machine in (("listops", "a"), ("recall", "b"))]
+    records += [make_record("local", "listops", accuracy=0.7, hardware="b", seed=seed) for seed in range(2)]
+    records += [make_record("performer", "recall", hardware="b"), make_record("local", reference="board", hardware="c")]
+    rows = [row for _, row in rows_by_kind(data_of(build(records)[0])["protocols"][0]["systems"])]
+    found = {(row["variant"], row["hardware"]): row for row in rows}
+    assert len(rows) == len(found) == 5 == len({row["id"] for row in rows})
+    parts = {("local", "a"), ("local", "b")}
+    assert {key for key, row in found.items() if row["part"]} == parts
+    joined = found["local", "several"]
+    assert {"listops", "recall"} <= joined["cells"].keys() and len(joined["details"]) == 2
+    assert "recall" not in found["local", "a"]["cells"]
+    one_seed, two_seeds = (found["local", machine]["cells"]["listops"] for machine in ("a", "b"))
+    assert joined["cells"]["listops"] == two_seeds != one_seed
 
 
 def test_flags_of_published_scores_have_signs_and_a_legend(built: tuple[str, dict[str, pd.DataFrame]]) -> None:

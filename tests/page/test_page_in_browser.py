@@ -308,6 +308,11 @@ def test_the_hardware_is_named_once_unless_rows_differ(visit: Any, browser: Any,
     several = visit(LISTOPS)
     assert "cpu-epyc-2t unless a row names another" in several.locator("#task").inner_text()
     assert "h200-bf16" in several.locator("#task tr[data-name=local]").nth(1).inner_text()
+    [local] = several.locator("#systems tr[data-name=local]").all_inner_texts()
+    assert "several" in local
+    several.locator('select[name="hardware"]').select_option("h200-bf16")
+    assert "several" not in several.locator("#systems").inner_text()
+    assert several.locator("#systems tr[data-name=local]").count() == 1
 
 
 def test_the_front_contains_rows_that_no_cheaper_row_reaches(visit: Any, board: str) -> None:

@@ -11,6 +11,10 @@ from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 
+from pandas import isna
+
+import lra_bench
+from benchmarks.modifications import tau
 from lra_bench.figures import draw
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
@@ -72,6 +76,39 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
     means = {name: [mean(scores) for scores in zip(*seeds, strict=True)] for name, seeds in found.items()}
     for name, scores in sorted(means.items(), key=lambda item: -sum(item[1])):
         yield [name, *(f"{100 * score:.0f}" for score in scores)]
+
+
+def choosing() -> list[Table]:
+    """Return the rows whose seeds all exceed the floor, by task and descending score at the longest inputs."""
+    board = lra_bench.leaderboard(results=BOARD, reference="none")
+    board = board[board["learned"].eq(board["seeds"])].sort_values(["task", "score_8x"], ascending=[True, False])
+    rows = [["task", "system", "seeds", "accuracy in %", "at 8x", "training in 10¹² FLOPs", "state in kB"]]
+    for _, row in board.iterrows():
+        longest = percent(row["score_8x"]) + " °" * (not row["clears_floor_8x"])
+        state = "" if isna(row["state_bytes"]) else f"{row['state_bytes'] / 1e3:.1f}"
+        name, seeds, flops = f"`{row['variant']}`", f"{row['seeds']}", f"{row['train_flops'] / 1e12:.1f}"
+        rows.append([f"`{row['task']}`", name, seeds, percent(row["score"]), longest, flops, state])
+    return [rows]
+
+
+def held_out() -> list[Table]:
+    """Return the mean scores of the board and of held-out settings, and how far the orders of the systems agree."""
+    tasks = ("listops", "s3", "recall_ladder")
+    ours, held = (
+        {(record.key.task, record.key.model): [] for record in finished(board)} for board in ("board2026", "held_out")
+    )
+    for board, found in (("board2026", ours), ("held_out", held)):
+        for record in finished(board):
+            found[record.key.task, record.key.model].append(record.score())
+    systems = sorted({model for _, model in held}, key=lambda model: -mean(held[tasks[0], model]))
+    rows, last = [[model] for model in systems], ["Kendall's tau"]
+    for task in tasks:
+        both = [(mean(ours[task, model]), mean(held[task, model])) for model in systems if (task, model) in ours]
+        for row in rows:
+            row += [percent(mean(found[task, row[0]])) if (task, row[0]) in found else "" for found in (ours, held)]
+        last += ["", "{:.2f} ({:.2f} to {:.2f})".format(*tau(*zip(*both, strict=True)))]
+    heading = ["system", *(name for task in tasks for name in (f"`{task}`", "held out"))]
+    return [[heading, *rows, last]]
 
 
 def mqar() -> list[Table]:
@@ -156,6 +193,8 @@ def percent(score: float | None) -> str:
 TABLES: dict[tuple[str, str], Callable[[], list[Table]]] = {
     ("README.md", ""): readme,
     ("docs/boards.md", "Version 3"): version_3,
+    ("docs/choosing.md", ""): choosing,
+    ("docs/boards.md", "Held-out settings"): held_out,
     ("docs/boards.md", "MQAR"): mqar,
     ("docs/boards.md", "MAD"): mad,
     ("docs/boards.md", "Addition"): addition,
