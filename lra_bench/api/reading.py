@@ -113,7 +113,7 @@ def leaderboard(
 
 @public
 def plot(
-    name: str = "all",
+    name: str | Sequence[str] = "all",
     *,
     tasks: str | Sequence[str] = (),
     models: str | Sequence[str] = (),
@@ -125,10 +125,10 @@ def plot(
     results: Folder | None = None,
     reference: Folder | None = None,
 ) -> Figures:
-    """Draw a figure of the records, as PDF, PNG and CSV, with a caption; a notebook shows its first page.
+    """Draw figures of the records, as PDF, PNG and CSV, with captions; a notebook shows the first page.
 
     Args:
-        name: Figure, such as ``ranks`` (``lra-bench list figures``), or ``all``.
+        name: Figures, such as ``ranks,heat_map`` (``lra-bench list figures``), or ``all``.
         tasks: Tasks or groups of tasks, in the order of panels and columns. Default: all.
         models: Models, in the order of rows and legends. Default: all.
         protocol: Protocol. Default: all except ``smoke``, in their newest versions.

@@ -52,7 +52,7 @@ EXAMPLES = {
         "lra-bench compare performer 'performer features=64'",
     ),
     "cite": ("lra-bench cite performer s4d", "lra-bench cite > systems.bib"),
-    "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
+    "plot": ("lra-bench plot", "lra-bench plot ranks,heat_map --width one --output figures"),
     "new": ("lra-bench new model my_mixer", "lra-bench new task my_task --folder ideas"),
     "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
     "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-v3-c7d7128d/seed0"),

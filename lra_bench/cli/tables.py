@@ -249,7 +249,7 @@ def _compare_checkouts(base: Path, head: Path | None, fail_if: str | None, forma
 
 
 def plot(
-    name: Annotated[str, typer.Argument(help="Figure, such as ranks or speed_vs_length, or all")] = "all",
+    name: Annotated[str, typer.Argument(help="Figures, such as ranks,heat_map, or all")] = "all",
     results: Results = None,
     reference: Reference = None,
     tasks: Tasks = "",

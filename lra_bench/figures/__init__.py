@@ -137,7 +137,7 @@ def ordered(data: pd.DataFrame, models: Sequence[str], tasks: Sequence[str]) -> 
 
 
 def draw_stored(
-    name: str,
+    name: Names,
     results: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
     tasks: Names = None,
@@ -148,7 +148,7 @@ def draw_stored(
     models: Names = None,
     font: str = "sans-serif",
 ) -> Generator[Path]:
-    """Draw a figure, or with ``all`` every figure, from the records of a results folder and of the reference boards.
+    """Draw figures, or with ``all`` every figure, from the records of a results folder and of the reference boards.
 
     Yields the paths of the files after each figure. The arguments are those of ``lra_bench.plot``. Raises ``UserError``
     if an argument is wrong, there is no record to draw, or a figure could not be drawn.
@@ -157,8 +157,10 @@ def draw_stored(
     from lra_bench.records.reference import load_records
     from lra_bench.tables.naming import current, explain_hidden, names_of, select, task_order
 
-    if name != "all":
-        figure(name)
+    names = names_of(name)
+    for each in names:
+        if each != "all":
+            figure(each)
     width_inches(width)
     root, loaded = load_records(results, reference)
     records = select(loaded, tasks, protocol, models)
@@ -171,19 +173,18 @@ def draw_stored(
         records, hidden = current(records)
         if hidden:
             say(hidden)
-    if name != "all":
-        yield from draw(name, records, folder, **options)  # type: ignore[arg-type]
+    if len(names) == 1 and "all" not in names:
+        yield from draw(names[0], records, folder, **options)  # type: ignore[arg-type]
         return
     failed = []
-    for each, outcome in draw_all(records, folder, **options):
+    for each, outcome in draw_all(records, folder, () if "all" in names else names, **options):
         if isinstance(outcome, Exception):
             say(f"plot {each}: {outcome}")
             failed.append(each)
         else:
             yield from outcome
     if failed:
-        names = ", ".join(failed)
-        raise UserError(f"plot: {names} could not be drawn, see the messages above; all other figures were written")
+        raise UserError(f"plot: {', '.join(failed)} could not be drawn, see the messages above; all other figures were written")
 
 
 def draw_all(

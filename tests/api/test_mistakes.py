@@ -152,7 +152,7 @@ CASES: dict[str, tuple[Call, str]] = {
     ),
     "a number as tasks": (lambda: lra_bench.leaderboard(tasks=3), "3: must be a name or a sequence of names"),
     "a number as a layout": (lambda: lra_bench.leaderboard(layout=3), "layout=3: must be a text"),
-    "a number as a figure": (lambda: lra_bench.plot(3), "name=3: must be a text"),
+    "a number as a figure": (lambda: lra_bench.plot(3), "3: must be a name or a sequence of names"),
     "several families": (lambda: lra_bench.list_models(family=["linear"]), "family=['linear']: must be a text"),
     "None as a table": (lambda: lra_bench.load_records(table=None), "table=None: must be a text"),
     "an open quote in diff": (

@@ -128,6 +128,11 @@ def test_models_select_and_order_the_rows(tmp_path: Path) -> None:
     paths = list(figures.draw_stored("extrapolation", folder.results, "none", models=chosen, output=tmp_path / "drawn"))
     drawn = pd.read_csv(next(path for path in paths if path.suffix == ".csv"))
     assert set(drawn["model"]) == set(chosen)
+    names = ["heat_map", "learning_curves"]
+    paths = list(figures.draw_stored(",".join(names), folder.results, "none", output=tmp_path / "two"))
+    assert {path.name.split("-")[0] for path in paths} == set(names)
+    with pytest.raises(UserError, match="plot rank: unknown figure; did you mean ranks"):
+        list(figures.draw_stored("heat_map,rank", folder.results, "none"))
     data = figures.tabulate("heat_map", study())
     for order in (["local", "performer", "transformer"], ["transformer", "local", "performer"]):
         tasks = sorted(set(data["task"]), reverse=True)
