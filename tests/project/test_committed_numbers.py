@@ -11,6 +11,7 @@ from statistics import mean
 
 import pytest
 
+import lra_bench
 from benchmarks import modifications
 from benchmarks.frozen_rates import trials
 from lra_bench.config.groups import option_files
@@ -49,27 +50,78 @@ def test_tables_are_those_of_the_records(file: str, heading: str) -> None:
 
 
 @pytest.mark.slow
-def test_statements_on_recall_and_state_tracking_are_those_of_the_records() -> None:
+def test_statements_on_recall_copying_and_state_tracking_are_those_of_the_records() -> None:
+    board = records_of("board2026")
     scores = defaultdict(list)
-    for record in records_of("board2026"):
+    for record in board:
         for point in board_tables.points(record) if record.extrapolation else ():
             if point["score"] is not None:
                 scores[record.key.task, record.key.model, point["ratio"]].append(100 * point["score"])
     recall = {model: scores["recall_ladder", model, 1] for model in ("transformer", "mamba2", "gated_delta_net")}
     longer = {model: mean(scores["recall_ladder", model, 8]) for model in ("transformer", "mamba2")}
     tried = {one["lr"]: one["score"] for one in trials(TRIALS)["recall_ladder", "performer", "RotaryPosition"]}
-    for floor, task in ((23.3, "recall_ladder"), (33.3, "s3")):
-        of_task = [record for record in records_of("board2026") if record.key.task == task and record.status == "ok"]
+    for floor, task in ((23.3, "recall_ladder"), (25.9, "selective_copy"), (33.3, "s3")):
+        of_task = [record for record in board if record.key.task == task and record.status == "ok"]
         assert {f"{100 * Run(record).floor[1]:.1f}" for record in of_task} == {f"{floor}"}
 
     text = " ".join(page("boards").split())
+    cells = {(record.key.task, record.key.model, record.key.seed) for record in board}
+    assert f"contains {len(cells)} of the {12 * 6 * 3} cells of the first tier" in text
     assert [f"{score:.1f}" for score in recall["transformer"] + recall["mamba2"]] == 6 * ["100.0"]
+    assert {f"{score:.1f}" for score in scores["recall_ladder", "transformer_modern", 1]} == {"100.0"}
+    low, middle, high = sorted(scores["recall_ladder", "linear", 1])
+    assert f"{high:.1f} % in one seed and {low:.1f} and {middle:.1f} % in the others" in text
+    copied = [f"{min(scores['selective_copy', model, 8]):.1f}" for model in ("gated_delta_net", "mamba2", "min_gru")]
+    assert "with at least {}, {} and {} %".format(*copied) in text
+    fixed = min(scores["selective_copy", "s4d", 1]), max(scores["selective_copy", "s4d", 2])
+    assert "at least {:.1f} % at the training length and at most {:.1f} % at twice this length".format(*fixed) in text
+    seeds = [f"{score:.1f}" for score in scores["selective_copy", "transformer", 1]]
+    assert "The seeds of the Transformer reach {}, {} and {} %".format(*seeds) in text
     assert f"in two of three ({min(recall['gated_delta_net']):.1f} % in the other)" in text
     assert f"Mamba-2 reaches {longer['mamba2']:.1f} %, the Transformer {longer['transformer']:.1f} %" in text
     assert f"({100 * tried[1e-3]:.1f} and {100 * tried[3e-3]:.1f} % of the validation examples)" in text
     assert f"after training on 40 tokens, and {min(scores['s3', 'lstm', 8]):.1f} % or more at 320" in text
     assert [f"{score:.1f}" for score in scores["s3", "lstm", 1]] == 3 * ["100.0"]
     assert "exceed the floor (23.3 %)" in text and "exceeds the floor (33.3 %)" in text
+    exceeding = defaultdict(set)
+    table = lra_bench.leaderboard(results=TRIALS.parent, reference="none")
+    for _, row in table[table["learned"].eq(table["seeds"])].iterrows():
+        exceeding[row["task"]].add(row["model"])
+    assert len(exceeding["selective_copy"]) == 9 and "nine systems exceed the floor (25.9 %)" in text
+    assert exceeding["s3"] == {"lstm"} and not exceeding["listops"] | exceeding["enwik8"]
+
+
+@pytest.mark.slow
+def test_statements_on_choosing_a_system_are_those_of_the_tables() -> None:
+    text = " ".join(page("choosing").split())
+    rows = {(row[0].strip("`"), row[1].strip("`")): row[3:] for row in table_rows(page("choosing"))}
+    first = {task: next(model for found, model in rows if found == task) for task, _ in rows}
+    assert {"recall_ladder": "mamba2", "selective_copy": "gated_delta_net", "s3": "lstm"}.items() <= first.items()
+    assert first["retrieval_synthetic"] == "min_gru" and [model for task, model in rows if task == "s3"] == ["lstm"]
+    ours, theirs = (
+        [float(cell) for cell in rows["selective_copy", name][2:]] for name in ("min_gru", first["selective_copy"])
+    )
+    assert [round(one / other, 2) for one, other in zip(ours, theirs, strict=True)] == [0.73, 0.1]
+    assert (
+        f"reaches {rows['selective_copy', 'min_gru'][0]} % with three quarters" in text
+        and "a tenth of its state" in text
+    )
+    twice = [
+        point["score"]
+        for record in records_of("board2026")
+        if (record.key.task, record.key.model) == ("recall_ladder", "transformer")
+        for point in board_tables.points(record)
+        if point["ratio"] == 2
+    ]
+    assert len(twice) == 3 and min(twice) > 0.99
+    heading, *systems = table_rows((ROOT / "README.md").read_text().partition("## Quick start")[0])
+    place = next(number for number, name in enumerate(heading) if name.startswith("relative speed"))
+    speeds = {row[0]: row[place].rstrip("~") for row in systems if row[place]}
+    speeds.pop("transformer")
+    fastest, slowest = (choice(speeds, key=lambda name: float(speeds[name].rstrip("×"))) for choice in (max, min))
+    assert (slowest, fastest) == ("gated_delta_net", "min_gru")
+    ends = [speeds[name].rstrip("×") for name in (slowest, fastest)]
+    assert "are {} (Gated DeltaNet) to {} times (minGRU) as fast".format(*ends) in text
 
 
 @pytest.mark.slow
