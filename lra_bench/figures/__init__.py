@@ -184,7 +184,9 @@ def draw_stored(
         else:
             yield from outcome
     if failed:
-        raise UserError(f"plot: {', '.join(failed)} could not be drawn, see the messages above; all other figures were written")
+        raise UserError(
+            f"plot: {', '.join(failed)} could not be drawn, see the messages above; all other figures were written"
+        )
 
 
 def draw_all(

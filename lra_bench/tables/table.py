@@ -72,7 +72,7 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[column.name for column in registry.long() if not column.repeats])
     known = {str(name): find_column(registry.long(), str(name)) for name in frame}
     rules: dict[str, Rule] = {name: column.seeds for name, column in known.items() if column}
-    own = frame[[*rules, "seed", "status", "examples"]]
+    own = _with_data(frame[[*rules, "seed", "status", "examples"]].copy())
     rows = over_seeds(own, ONE_ROW, {**rules, "examples": "first"}).drop(columns="status")
     rows["interval"] = [
         f"{int(examples):,} examples" if unit == "examples" else f"{len(scores)} seeds" if unit else None
@@ -86,6 +86,19 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     places = rows.assign(section=rows["section"].map(SECTIONS.index), position=_rank(rows, cost))
     order = places.sort_values([*RANKED_TOGETHER, "position", "hardware", "variant"], na_position="last").index
     return rows.loc[order].reset_index(drop=True)
+
+
+def _with_data(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with the data of their task, also those that read none, such as those of incompatible models.
+
+    Their data is that of all other runs of the task and protocol, and unknown if these differ.
+    """
+    data = ["task_version", "data_lacks"]
+    for _, own in frame.groupby(["task", "protocol"]):
+        known = own[own["task_version"].notna()][data].drop_duplicates()
+        if len(known) == 1:
+            frame.loc[own.index[own["task_version"].isna()], data] = known.iloc[0].tolist()
+    return frame
 
 
 def not_learned(rows: pd.DataFrame, together: list[str]) -> pd.Series:

@@ -344,6 +344,16 @@ def test_a_table_of_failures_shows_their_status(status: str) -> None:
         assert status in export.render(frame, format)
 
 
+def test_runs_without_data_are_in_the_table_of_their_task_unless_its_version_is_unknown() -> None:
+    records = [make_record(), make_record("linformer", status="incompatible", data=None), make_record("local", "text")]
+    frame = leaderboard(records)
+    assert len(frame) == 3 and frame["task_version"].notna().all()
+    assert export.render(frame[frame["task"] == "listops"], "terminal").count("listops ·") == 1
+    other = make_record("local")
+    other.data = other.data | {"version": "0"}
+    assert pd.isna(row(leaderboard([*records, other]), "linformer")["task_version"])
+
+
 @pytest.mark.parametrize("width", [30, 60, 80, 100, 150, 300])
 def test_terminal_output_fits_the_width_and_names_the_columns_left_out(width: int) -> None:
     text = export.render(leaderboard(board()), "terminal", width)
