@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from pandas import isna
 
 import lra_bench
+from benchmarks.modifications import tau
 from lra_bench.figures import draw
 from lra_bench.measurements.pretraining import objective_of
 from lra_bench.records.schema import Record
@@ -101,6 +102,29 @@ def choosing() -> list[Table]:
     return [rows]
 
 
+def held_out() -> list[Table]:
+    """Return the scores of the board (means) and of held-out settings, and how far the orders of the systems agree."""
+    ours, held = (
+        {
+            (row["task"], row["model"]): row["score"]
+            for _, row in lra_bench.leaderboard(results=BOARDS / name, reference="none").iterrows()
+        }
+        for name in ("board2026", "held_out")
+    )
+    tasks = ("listops", "s3", "recall_ladder")
+    systems = sorted({model for _, model in held}, key=lambda model: -held[tasks[0], model])
+    both = {task: [(ours[task, model], held[task, model]) for model in systems] for task in tasks}
+    rows = [
+        [name, *(percent(score) for task in tasks for score in both[task][place])] for place, name in enumerate(systems)
+    ]
+    last = ["Kendall's tau"]
+    for task in tasks:
+        found, low, high = tau(*zip(*both[task], strict=True))
+        last += ["", f"{found:.2f} ({low:.2f} to {high:.2f})"]
+    heading = ["system", "`listops`", "28 to 60 tokens", "`s3`", "D6", "`recall_ladder`", "3, 7 or 9 pairs"]
+    return [[heading, *rows, last]]
+
+
 def mqar() -> list[Table]:
     """Return the table of MQAR: one row per width and network, with accuracy, learning rate and parameters."""
     rows = [["variant", "width", "accuracy in %", "learning rate", "parameters"]]
@@ -184,6 +208,7 @@ TABLES: dict[tuple[str, str], Callable[[], list[Table]]] = {
     ("README.md", ""): readme,
     ("docs/boards.md", "Version 3"): version_3,
     ("docs/choosing.md", "By task"): choosing,
+    ("docs/boards.md", "Held-out settings"): held_out,
     ("docs/boards.md", "MQAR"): mqar,
     ("docs/boards.md", "MAD"): mad,
     ("docs/boards.md", "Addition"): addition,
