@@ -78,8 +78,8 @@ def test_hash_and_fingerprint_equal_the_stored_ones_for_every_model_and_protocol
 
 
 def test_committed_records_load_and_build_a_task_with_their_fingerprint() -> None:
-    records = load_all(BOARD)
-    assert len(records) >= 88
+    records = [record for record in load_all(BOARD) if record.status != "incompatible"]  # those read no data
+    assert len(records) > 100
     for record in records:
         config = from_dict(record.config)
         fingerprint = build_task(config).fingerprint()
