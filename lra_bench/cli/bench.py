@@ -143,7 +143,7 @@ def _print_plan(planned: Any, root: Path, boards: Path | None, rerun: str, confi
 def print_cells(
     planned: Any, reasons: Sequence[str], root: Path, boards: Path | None, rerun: str, others: bool = False
 ) -> None:
-    """Print a table of planned cells, and the estimated cost of those that must run (``grid.cost.estimates``)."""
+    """Print a table of planned cells with the estimated cost of those that will run (``grid.cost.estimates``)."""
     from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.status import must_run
 

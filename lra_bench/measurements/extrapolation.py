@@ -72,7 +72,7 @@ def scores(result: Evaluation, spec: TaskSpec) -> Scored:
 
 
 def score_of_task(task: Task, model: nn.Module, batch_size: int, **at: int | str | None) -> TaskScore | None:
-    """Return the score of ``Task.score``, None if the task defines none; ``at`` are ``length`` and ``variant``."""
+    """Return the result of ``Task.score``, None if the task has no such method; ``at``: ``length`` and ``variant``."""
     with evaluating(model), torch.inference_mode():
         return task.score(model, batch_size=batch_size, **at)  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@ const costOf = (row, name) => row.cells[name]?.value ?? null;
 
 const costColumn = (task, name) => task.columns.find(({ key }) => key === name);
 
-// A row that joins those of several machines is shown instead of them, unless one machine is chosen.
+// Unless a machine is chosen, a row that combines several machines replaces their rows, which are its parts.
 const onMachine = (row, state) => (state.hardware ? row.hardware === undefined || row.hardware === state.hardware : !row.part);
 
 const rankedRows = (task, state) =>

@@ -52,7 +52,7 @@ const showControls = (form) => {
 
 const marks = () => make("p", { class: "marks" }, ...MARKS.map(([mark, meaning]) => make("span", {}, make("b", {}, mark), ` ${meaning}`)));
 
-const machineText = ({ hardware, several }) => `${hardware}${hardware === "several" ? " machines" : ""}${several ? " unless a row names another" : ""}`;
+const machineText = ({ hardware, several }) => `${hardware}${several ? " unless a row names another" : ""}`;
 
 const showSystems = (board) => {
   const { systems } = board;

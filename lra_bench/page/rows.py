@@ -20,9 +20,8 @@ Json = dict[str, Any]
 
 
 def variant_of(row: Row) -> tuple[Any, ...]:
-    """Return the values that identify a variant on one machine, or on several if its rows are joined, from a row."""
-    values = tuple(row[name] for name in ("protocol", "section", "variant", "modified", "hardware"))
-    return (*values, not row["reference"]) if row["hardware"] == SEVERAL else values
+    """Return what identifies a variant on its hardware, or on ``SEVERAL`` machines, among the rows of the page."""
+    return (*(row[name] for name in ("protocol", "section", "variant", "modified", "hardware")), not row["reference"])
 
 
 def table(

@@ -100,7 +100,7 @@ def _systems(
 ) -> Json:
     """Return the table of all systems and tasks: skills, and further columns of the layout ``wide``.
 
-    ``part`` in a row is whether it is joined with those of other machines in another row.
+    A row has the field ``part`` if another row combines it with those of other machines.
     """
     context, _ = wide_context(rows, ())
     picked = registry.pick(registry.WIDE, registry.WIDE_PAGE)
@@ -113,23 +113,18 @@ def _systems(
     joined = {variant_of(row) for row in rows if row["hardware"] == SEVERAL}
     found = []
     for row in rows:
-        of_task: dict[str, list[int]] = {}
+        own, details = cells(row, columns), []
         for place in places.of_variant(row, [*groups]):
-            of_task.setdefault(long[place][0], []).append(place)
-        most = {label: max(own, key=lambda place: _weight(long[place][1])) for label, own in of_task.items()}
-        details = [*most.values()]
-        own = cells(row, columns) | {label: _skill(long[place][1]) for label, place in most.items()}
+            label, measured = long[place]
+            if measured["hardware"] == row[f"hardware_{label}"]:
+                own[label] = _skill(measured)
+                details.append(place)
         part = row["hardware"] != SEVERAL and variant_of({**row, "hardware": SEVERAL}) in joined
         identity = places.identity(row, variant_of(row))
         found.append({**identity, "part": part, "kind": "measured", "details": details, "cells": own})
     first, *others = map(described, columns)
     tasks = [first | {"key": label, "heading": titles[label], "help": label, **SKILL} for label in groups]
     return table(f"{rows[0]['protocol']}-all" if rows else "", "", [first, *tasks, *others], [("ranked", "", found)])
-
-
-def _weight(row: Row) -> tuple[bool, int]:
-    """Return the sort key of the rows of a task on several machines: a row with more finished seeds is higher."""
-    return row["score"] is not None, row["seeds"]
 
 
 def _skill(row: Row) -> Json:

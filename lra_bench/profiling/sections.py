@@ -112,7 +112,7 @@ def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str
 
 
 def add_flops(entry: SpeedPoint, flops_per_row: int | None, peak_matmul_flops: float | None) -> None:
-    """Add the FLOPs of a step, FLOPs per second, and the utilisation relative to ``peak_matmul_flops`` per second."""
+    """Add FLOPs per step, FLOPs per second, and their ratio to ``peak_matmul_flops`` as utilisation."""
     seconds = entry["median_seconds"]
     flops = entry["flops"] = None if flops_per_row is None else flops_per_row * entry["batch_size"]
     if flops is not None and seconds is not None:

@@ -269,7 +269,7 @@ def record_schema() -> dict[str, Any]:
 
 
 def _measured_types() -> Iterator[tuple[str, Any]]:
-    """Yield the name and type of each section of a record that a measurement fills."""
+    """Yield name and type of each section of a record that contains a measurement."""
     for measurement in measurements().values():
         yield from (measurement.sections or {measurement.name: measurement.Result}).items()
 

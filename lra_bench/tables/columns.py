@@ -335,7 +335,7 @@ WIDE = (
     *map(_as_in_long, ("model", "label")),
     _as_in_long("modified", text=None),
     *map(_as_in_long, ("hardware", "reference")),
-    _of_task("metric"),
+    *map(_of_task, ("metric", "hardware")),
     Column(
         name="mean_skill",
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a "

@@ -26,8 +26,8 @@ from .table import leaderboard, not_learned, runs, with_types
 ONE_ROW = ("section", "variant", "modified", "hardware")
 OF_VARIANT = ("protocol", "section", "kind", "variant", "model", "label", "modified")
 """Columns with the same values on all machines."""
-SEVERAL = "several"
-"""Hardware of a row that joins those of several machines."""
+SEVERAL = "several machines"
+"""Value of ``hardware`` in a row of a variant that was measured on several machines."""
 MACHINE = ("relative_", "spread_", "profile_")
 """Beginnings of the names of columns that depend on the machine."""
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
@@ -74,7 +74,7 @@ def in_task_order(frame: pd.DataFrame, tasks: Sequence[str]) -> pd.DataFrame:
 def systems(frame: pd.DataFrame, parts: bool = False) -> pd.DataFrame:
     """Return a wide table with one row per variant, whose rows on several machines are joined.
 
-    A joined row has the hardware ``SEVERAL``. With ``parts`` its rows on single machines are in the table, too.
+    The hardware of a joined row is ``SEVERAL``. With ``parts`` the rows of its machines are returned as well.
 
     The score of a task is that of the machine with most seeds. Relative costs are those of the only machine with a
     profile, and missing if there are several. Averages that need all tasks are missing in joined rows. Variants of the

@@ -222,7 +222,7 @@ def _row(
 
 
 def reproduction(records: Iterable[Record]) -> pd.DataFrame:
-    """Return one row per model, task and hardware measured under ``small``, with the band of published accuracies.
+    """Return one row per model, task and hardware measured under ``small``, with the range of published accuracies.
 
     ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band contains all
     ``published_bands`` of the model. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by

@@ -89,9 +89,9 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_data(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with the data of their task, also those that read none, such as those of incompatible models.
+    """Fill in the task version and the missing data of runs that ended before loading data, such as incompatible ones.
 
-    Their data is that of all other runs of the task and protocol, and unknown if these differ.
+    The values are those of the other runs of the task and protocol; they stay empty if these runs differ.
     """
     data = ["task_version", "data_lacks"]
     for _, own in frame.groupby(["task", "protocol"]):

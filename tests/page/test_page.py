@@ -208,7 +208,7 @@ def test_rows_of_several_machines_are_joined_in_the_table_of_systems() -> None:
     assert len(rows) == len(found) == 5 == len({row["id"] for row in rows})
     parts = {("local", "a"), ("local", "b")}
     assert {key for key, row in found.items() if row["part"]} == parts
-    joined = found["local", "several"]
+    joined = found["local", "several machines"]
     assert {"listops", "recall"} <= joined["cells"].keys() and len(joined["details"]) == 2
     assert "recall" not in found["local", "a"]["cells"]
     one_seed, two_seeds = (found["local", machine]["cells"]["listops"] for machine in ("a", "b"))

@@ -15,6 +15,7 @@ from lra_bench.records import store
 from lra_bench.records.machines import CEILING, CUT, ceiling_groups, name_machines
 from lra_bench.records.schema import Record
 from lra_bench.tables.layouts import LAYOUTS
+from lra_bench.tables.overview import SEVERAL
 from lra_bench.tables.table import leaderboard
 from tests.support.page_records import data_of
 from tests.support.record_factory import make_record
@@ -60,7 +61,11 @@ def test_two_masked_processors_with_other_ceilings_share_no_row(two_machines: li
     assert places.groupby("hash")["hardware"].nunique().eq(1).all() and set(places["hardware"]) == names
     html = page(two_machines, {name: layout.make(two_machines) for name, layout in LAYOUTS.items()})
     [protocol] = data_of(html)["protocols"]
-    assert {row["hardware"] for body in protocol["systems"]["bodies"] for row in body["rows"]} == names
+    rows = [row for body in protocol["systems"]["bodies"] for row in body["rows"]]
+    assert {row["hardware"] for row in rows if row["part"]} == names
+    combined = [row for row in rows if not row["part"]]
+    assert {row["hardware"] for row in combined} == {SEVERAL}
+    assert not any({"relative_speed", "relative_memory"} & row["cells"].keys() for row in combined)
 
 
 def test_one_machine_keeps_its_name() -> None:

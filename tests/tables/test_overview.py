@@ -78,7 +78,7 @@ def test_rows_of_a_variant_on_several_machines_are_joined() -> None:
     assert len(frame) - len(joined) == 1 and list(measured["variant"]) == ["local", "performer"]
     local = row(joined, "local")
     assert (local["score_listops"], local["seeds_listops"], local["score_text"]) == (pytest.approx(0.6), 3, 0.9)
-    assert local["hardware"] == "several" and pd.isna(local["relative_speed"])
+    assert local["hardware"] == "several machines" and pd.isna(local["relative_speed"])
     skills = [float(local[f"skill_{task}"]) for task in ("listops", "text")]
     assert local["mean_skill"] == pytest.approx(sum(skills) / 2)
 
