@@ -93,8 +93,8 @@ def _check_measured_once(first: Cell, second: Cell) -> None:
         )
 
 
-CHECKED = ("model.", "position=", "position.", "backbone.", "pretrain=", "pretrain.")
-"""Beginnings of the overrides with which a class may refuse an option."""
+CHECKED = ("model.", "position=", "position.", "backbone.", "pretrain=", "pretrain.", "train.length_warmup=")
+"""Beginnings of the overrides that a class or a task may refuse."""
 
 
 class PlanCache:
@@ -118,7 +118,7 @@ class PlanCache:
         return self._tasks[name]
 
     def refusal(self, composed: configuration.Composed) -> str:
-        """Return why an option of model, position, backbone or pretraining is refused; empty if none is.
+        """Return why an option of model, position, backbone, pretraining or length warm-up is refused; empty if none is.
 
         The model is built without memory for its parameters. Errors other than ``UserError`` are left to the cell.
         """
@@ -126,7 +126,7 @@ class PlanCache:
             return ""
         config = composed.config
         spec = self.task(config).spec
-        parts = [config.model, config.position, asdict(config.backbone), asdict(config.pretrain)]
+        parts = [config.model, config.position, asdict(config.backbone), asdict(config.pretrain), asdict(config.train)]
         name = json.dumps([*parts, spec.name], sort_keys=True)
         if name not in self._refusals:
             self._refusals[name] = _refusal(config, spec)
@@ -137,8 +137,10 @@ def _refusal(config: CellConfig, spec: TaskSpec) -> str:
     import torch
 
     from lra_bench.config.objects import build_model, build_pretraining
+    from lra_bench.training.sampling import check_warmup
 
     try:
+        check_warmup(build_task(config), config.train)
         check_options(config, spec)
         with torch.device("meta"):
             network = build_model(config, spec)

@@ -30,29 +30,38 @@ def split_of(length: int) -> str:
     return f"train@{length}"
 
 
-def training_rows(task: Task, train: Train) -> dict[str, Rows]:
-    """Return the training examples as ``train``, and those of ``train.length_warmup`` by ``split_of`` their length.
+def check_warmup(task: Task, train: Train) -> None:
+    """Raise ``UserError`` if a length of ``train.length_warmup`` is not supported.
 
-    In language modelling there are no further examples, because windows of the same text are used. Raises ``UserError``
-    if a length is not below the full length or not supported by the task, or for ``train.order=stream`` in language
-    modelling.
+    In language modelling, ``train.order=stream`` does not support it. Every length must be below the full length, and in
+    other tasks one for which the task has training examples.
     """
-    if train.length_warmup and task.spec.kind == "language_modeling" and train.order == "stream":
+    language = task.spec.kind == "language_modeling"
+    if train.length_warmup and language and train.order == "stream":
         raise UserError(
             "train.length_warmup: the windows of a stream have one length; set train.order=shuffled, or leave out the "
             "length warm-up"
         )
-    rows = {"train": Rows(task.split("train"), task.spec)}
     for length, _ in train.length_warmup or ():
         option, longest = f"train.length_warmup: {length:,} tokens", full_length(task.spec, train)
         if length >= longest:
             raise UserError(f"{option} are not below the training length of {task.spec.name}, {longest:,}")
-        if task.spec.kind == "language_modeling":
-            continue
-        if reason := task.supports_length(length):
+        if not language and (reason := task.supports_length(length)):
             raise UserError(f"{option}: {reason}")
-        rows[split_of(length)] = Rows(task.split("train", length), task.spec)
-    return rows
+
+
+def training_rows(task: Task, train: Train) -> dict[str, Rows]:
+    """Return the training examples as ``train``, and those of ``train.length_warmup`` by ``split_of`` their length.
+
+    In language modelling there are no further examples, because windows of the same text are used. Raises ``UserError``
+    as ``check_warmup`` does.
+    """
+    check_warmup(task, train)
+    lengths = [length for length, _ in train.length_warmup or () if task.spec.kind != "language_modeling"]
+    return {
+        "train": Rows(task.split("train"), task.spec),
+        **{split_of(length): Rows(task.split("train", length), task.spec) for length in lengths},
+    }
 
 
 def training_batches(rows: Mapping[str, Rows], train: Train, seed: int) -> Batches:

@@ -141,9 +141,10 @@ def test_an_unreadable_record_is_named_and_the_other_cells_run(tmp_path: Path) -
         ("model.mixer.features=0", "model.mixer.features=0: must be at least 1"),
         ("model.mixer.features=64.5", "model.mixer: Performer cannot be built"),
         ("backbone.heads=3", "backbone.heads=3: does not divide"),
+        ("train.length_warmup=[[4096,1]]", "train.length_warmup: 4,096 tokens are not below the training length"),
     ],
 )
-def test_an_option_that_only_a_constructor_refuses_is_refused_in_planning(
+def test_an_option_that_a_constructor_or_the_task_refuses_is_refused_in_planning(
     option: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
