@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,11 @@ from lra_bench.progress import say
 from lra_bench.runtime.safe_text import printable
 
 from .options import ConfigDir, Json, Reference, Results, print_json, print_table, root_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lra_bench.records.schema import Record
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
@@ -103,7 +108,7 @@ def leaderboard(
 
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     name = layout or ("wide" if text_format == "latex" else "long")
-    chosen = find_layout(name)
+    find_layout(name)
     if text_format == "latex":
         export.check_latex(name)
     if text_format == HTML and layout:
@@ -123,30 +128,32 @@ def leaderboard(
     check_columns(headings, records, name)
     own_numbers = load_published(published) if published else None
     if_empty = explanation or export.NO_RECORDS
-    all_layouts = write or text_format == HTML
     in_terminal = text_format == "terminal" and bool(records)
     brief = in_terminal and not any((tasks, models, protocol, layout, columns, against, everything))
     hides = in_terminal and not (protocol or everything) and name in ("long", "wide")
     shown, hidden = current(records) if hides else (records, "")
     if text_format == "latex" and records and not protocol:
         shown = [record for record in records if record.key.protocol == default_protocol(records)]
-    wanted = {each: LAYOUTS[each] for each in LAYOUTS if all_layouts or (each == name and not brief)}
-    reference_row = against if records else None
-    if write:
-        check_writable(root)
-    frames: dict[str, Any] = {}
-    for each, kind in wanted.items():
-        frame = kind.make(records if all_layouts else shown, reference_row, frames.get("long"))
-        if each == "published" and own_numbers is not None:
+
+    def arranged(layout: str, frame: pd.DataFrame) -> pd.DataFrame:
+        own = layout != "published" or name == "published"
+        return LAYOUTS[layout].arranged(frame, order, names_of(models)) if own else frame
+
+    def table(layout: str, records: list[Record], long: pd.DataFrame | None = None) -> pd.DataFrame:
+        frame = LAYOUTS[layout].make(records, against if records else None, long)
+        if layout == "published" and own_numbers is not None:
             frame = pd.concat([frame, own_numbers], ignore_index=True)
-        own = each != "published" or name == "published"
-        frames[each] = kind.arranged(frame, order, names_of(models)) if own else frame
+        return arranged(layout, frame)
+
     cited = papers(config_dir=config_dir) if write or text_format == "latex" else {}
     if write:
+        check_writable(root)
+    frames: dict[str, pd.DataFrame] = {}
+    for each in LAYOUTS if write or text_format == HTML else ():
+        frames[each] = table(each, records, frames.get("long"))
+    if write:
         written = [path for each, frame in frames.items() for path in export.write(frame, root, each, if_empty)]
-        one_row = (
-            LAYOUTS["wide"].arranged(systems(frames["wide"]), order, names_of(models)) if records else frames["wide"]
-        )
+        one_row = arranged("wide", systems(frames["wide"])) if records else frames["wide"]
         written += export.write_latex(one_row, root, cited, if_empty)
         for path in (*written, write_page(records, frames, root, if_empty)):
             say(f"wrote {path}")
@@ -155,12 +162,12 @@ def leaderboard(
     elif brief:
         print(summary(shown, terminal_width(), hidden), end="")
     else:
-        frame = chosen.arranged(chosen.make(shown, reference_row), order, names_of(models)) if write else frames[name]
+        frame = table(name, shown)
         if explanation and frame.empty and text_format in ("csv", "json"):
             say(f"{explanation}.")
         keys = {model: paper.key for model, paper in cited.items()}
         if name == "wide" and text_format in ("latex", "terminal") and len(frame):
-            frame = chosen.arranged(systems(frame), order, names_of(models))
+            frame = arranged("wide", systems(frame))
         print(export.render(frame, text_format, None, name, headings, if_empty, keys), end="")
         if text_format == "latex" and not write:
             [path] = export.write_files({FILE: bibliography(cited.values())}, root)
