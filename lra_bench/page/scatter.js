@@ -9,6 +9,12 @@ const frontOf = (rows, task, cost) => {
   return front;
 };
 
+const widthOf = (text) => {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${FONT}px ${getComputedStyle(document.body).fontFamily}`;
+  return pen.measureText(text).width;
+};
+
 // Labels are placed at the first of four positions where they overlap neither points nor other labels, or left out.
 // Points of the same name that overlap, such as those of one system on two boards, have one label.
 const placeLabels = (points, room, others) => {
@@ -18,11 +24,11 @@ const placeLabels = (points, room, others) => {
   for (const point of points.filter((each, number) => !repeats(each, points.slice(0, number)))) {
     const { x, y, name } = point;
     const text = name.length > 26 ? `${name.slice(0, 25)}…` : name;
-    const width = text.length * FONT * 0.56;
+    const width = widthOf(text);
     const tries = [[x + 9, y + 4, "start"], [x - 9 - width, y + 4, "end"], [x - width / 2, y - 10, "middle"], [x - width / 2, y + 18, "middle"]];
     for (const [left, base, anchor] of tries) {
       const box = [left, base - FONT, left + width, base + 3];
-      const free = taken.every((other) => box[0] > other[2] || box[2] < other[0] || box[1] > other[3] || box[3] < other[1]);
+      const free = taken.every((other) => box[0] >= other[2] || box[2] <= other[0] || box[1] >= other[3] || box[3] <= other[1]);
       if (free && box[0] >= room.left && box[2] <= room.right && box[1] >= room.top && box[3] <= room.bottom) {
         taken.push(box);
         labels.push(draw("text", { x: { start: left, middle: x, end: left + width }[anchor], y: base, "text-anchor": anchor, class: point.out ? "out" : "label" }, text));
@@ -70,7 +76,7 @@ const drawScatter = (task, state, cost, width, height) => {
   const lines = corners.slice(1).flatMap(([at, height], number) => [[corners[number][0], corners[number][1], at, corners[number][1]], [at, height, at, corners[number][1]]]);
   const bound = limit > 0 && xAxis.at(limit) > 0 && xAxis.at(limit) < 1 ? x(limit) : null;
   if (bound !== null) lines.push([bound, room.top, bound, room.bottom]);
-  if (floor !== null) lines.push([room.right - 34, y(floor) - 14, room.right, y(floor) + 16]);
+  if (floor !== null) lines.push([room.left, y(floor), room.right, y(floor)], [room.right - 34, y(floor) - 14, room.right, y(floor) + 16]);
   const names = front.map((row) => row.name).join(", ");
   return draw("svg", {
     class: "chart scatter", viewBox: `0 0 ${width} ${height}`, width, height, role: "img",
