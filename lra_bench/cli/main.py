@@ -300,6 +300,13 @@ def _open_output() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+def _discard_output() -> None:
+    """Write what is left in the buffer of stdout if possible, and discard all later output."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main() -> None:
     """Run a command. Wrong input gives one sentence and exit code 2; a traceback is printed only with --debug."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
@@ -314,6 +321,7 @@ def main() -> None:
     try:
         in_bash(lambda: app(args=arguments, prog_name=NAME))
         code = app(args=arguments, prog_name=NAME, standalone_mode=False)
+        sys.stdout.flush()
         if code == 130:  # recent releases of typer convert KeyboardInterrupt to this exit code
             raise KeyboardInterrupt
     except UserError as error:
@@ -327,7 +335,7 @@ def main() -> None:
         say(f"lra-bench: interrupted{continues}.")
         sys.exit(130)
     except BrokenPipeError:  # the reader of the output, such as head, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(1)
     except Exception as error:
         # Wrong arguments. Depending on its version typer depends on click or contains a copy, so that the classes of
@@ -341,8 +349,9 @@ def main() -> None:
         if debug:
             raise
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.ENOSPC, errno.EROFS):
-            name = error.filename or "the disk"
-            say(f"lra-bench: {name}: {why(error)}; set --results or LRA_BENCH_CACHE to another folder")
+            _discard_output()
+            advice = "set --results or LRA_BENCH_CACHE to another folder, or write the output to another disk"
+            say(f"lra-bench: {error.filename or 'the disk'} {why(error)}; {advice}")
             sys.exit(2)
         say(f"lra-bench: {type(error).__name__}: {error} (--debug prints the traceback)")
         sys.exit(1)

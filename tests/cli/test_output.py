@@ -38,6 +38,18 @@ def test_closed_output_is_no_error() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("kind", ["hardware", "models"])  # less and more than the buffer of stdout
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_to_a_full_disk_gives_one_message(kind: str, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [*COMMAND, "list", kind], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2 and "is full" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
 def test_the_configuration_folder_can_be_an_environment_variable(tmp_path: Path) -> None:
     (tmp_path / "protocol").mkdir()
     (tmp_path / "protocol" / "mine.yaml").write_text("# My own protocol.\n# @package _global_\n", encoding="utf-8")
