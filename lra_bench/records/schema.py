@@ -147,13 +147,13 @@ class Record:
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:
-        """The name of the score, or None if no score was measured."""
+        """The name of the score, or None if it is unknown because no score was measured."""
         for measured in self.metrics.values():
             if "accuracy" in measured:
                 return "accuracy"
             if "bits_per_character" in measured:
                 return "bits_per_character"
-        return None
+        return "bits_per_character" if any(floor > 1 for floor in self.floors.values()) else None  # no accuracies
 
     @property
     def higher_is_better(self) -> bool:

@@ -267,6 +267,16 @@ def test_seeds_are_whole_numbers(seed: object) -> None:
         CellKey("listops", "local", "cpu", "quick", "0a1b2c3d", seed)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("floors", "metric"),
+    [({"majority": 5.1, "order_1": 0.9}, "bits_per_character"), ({"majority": 1.0}, None), ({}, None)],
+)
+def test_floors_that_are_no_accuracies_determine_the_metric_of_a_record_without_a_score(
+    floors: dict[str, float], metric: str | None
+) -> None:
+    assert make_record(metrics={}, floors=floors).metric == metric
+
+
 def test_key_files() -> None:
     key = CellKey("listops", "local", "h200-bf16", "quick", "0a1b2c3d", 3)
     assert str(key.file("json")) == "listops/local/h200-bf16/quick-0a1b2c3d/seed3.json"
