@@ -39,17 +39,23 @@ def merge(
 
 @app.command("list")
 def list_records(results: Results = None, as_json: Json = False) -> None:
-    """List the records with their status and score."""
+    """List the records with their status and their scores on the test and the validation split."""
     from lra_bench.records.store import existing_root, load_all
 
     rows = [
-        {"record": str(r.key), "status": r.status, "score": r.score(), "finished": r.finished_at}
+        {
+            "record": str(r.key),
+            "status": r.status,
+            "score": r.score(),
+            "validation": r.score("validation"),
+            "finished": r.finished_at,
+        }
         for r in load_all(existing_root(results))
     ]
     if as_json:
         print_json(rows)
     else:
-        print_table([{**row, "score": rounded(row["score"])} for row in rows])
+        print_table([row | {name: rounded(row[name]) for name in ("score", "validation")} for row in rows])
 
 
 @app.command()

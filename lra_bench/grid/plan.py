@@ -118,7 +118,7 @@ class PlanCache:
         return self._tasks[name]
 
     def refusal(self, composed: configuration.Composed) -> str:
-        """Return why an option of model, position, backbone, pretraining or length warm-up is refused; empty if none is.
+        """Return why an option of the model, its training data or its pretraining is refused; empty if none is.
 
         The model is built without memory for its parameters. Errors other than ``UserError`` are left to the cell.
         """

@@ -161,9 +161,14 @@ class Record:
         return self.metric != "bits_per_character"
 
     def score(self, split: str = "test") -> float | None:
-        """Return the score on ``split``, or None if it was not measured."""
+        """Return the score on ``split``, or None if it was not measured.
+
+        Trials, which are not tested, have the validation score at the lowest validation loss.
+        """
         name = self.metric
         measured = self.metrics.get(split)
+        if split == "validation" and measured is None:
+            return (self.training or {}).get("validation_score_at_lowest_loss")
         return None if name is None or measured is None else measured.get(name)
 
     def best_floor(self) -> tuple[str, float] | None:

@@ -272,6 +272,11 @@ def floor(row: Row, context: Context) -> Cell:
     return share(row["floor"], context.metric, "" if context.floor_name else readable(row["floor_name"] or ""))
 
 
+def validation(row: Row, context: Context) -> Cell:
+    """Return the score on the validation split, empty if there is a test score."""
+    return Cell() if row["score"] is not None else share(row["validation_score"], context.metric)
+
+
 def status(row: Row, context: Context) -> Cell:
     """Return the badges of one task, or of all tasks, each once."""
     found = (row["status"] or Badges()) if "status" in row else badges(row)

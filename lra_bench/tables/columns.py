@@ -209,9 +209,10 @@ LONG: tuple[Column | str, ...] = (
     Column("loss", "mean loss on the test split, nats", "test.loss", seeds="mean"),
     Column(
         name="validation_score",
-        help="score on the validation split",
+        help="score on the validation split; tables for readers contain it for trials, which have no test score",
         run=lambda run: run.record.score("validation"),
         seeds="mean",
+        display=Display("validation", cell=cells.validation),
     ),
     "training",
     "speed",
@@ -425,8 +426,8 @@ RUNS = (
 """Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
-    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "difference", "score_<ratio>",
-    "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half",
+    "rank", "variant", "reference", "score", "validation_score", "floor", "interval", "verdict", "difference",
+    "score_<ratio>", "statuses", "searched_lr", "lr_robustness", "takeoff_steps", "late_loss_change", "score_at_half",
     "parameters_body_active", "comparable", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
     "train_limit", "modified",
@@ -434,8 +435,8 @@ LONG_TEXT = (
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
 LONG_TERMINAL = (
-    "rank", "variant", "score", "statuses", "verdict", "difference", "floor", "score_<ratio>", "modified",
-    "searched_lr", "takeoff_steps", "parameters_body_active", "training_tokens_per_second",
+    "rank", "variant", "score", "validation_score", "statuses", "verdict", "difference", "floor", "score_<ratio>",
+    "modified", "searched_lr", "takeoff_steps", "parameters_body_active", "training_tokens_per_second",
 )  # fmt: skip
 """First columns of a terminal, most important ones first; those of ``LONG_TEXT`` follow. Some may not fit."""
 

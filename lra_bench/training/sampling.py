@@ -33,8 +33,8 @@ def split_of(length: int) -> str:
 def check_warmup(task: Task, train: Train) -> None:
     """Raise ``UserError`` if a length of ``train.length_warmup`` is not supported.
 
-    In language modelling, ``train.order=stream`` does not support it. Every length must be below the full length, and in
-    other tasks one for which the task has training examples.
+    In language modelling, ``train.order=stream`` does not support it. Every length must be below the full length, and
+    in other tasks one for which the task has training examples.
     """
     language = task.spec.kind == "language_modeling"
     if train.length_warmup and language and train.order == "stream":
