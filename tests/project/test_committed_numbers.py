@@ -60,13 +60,13 @@ def test_statements_on_recall_copying_and_state_tracking_are_those_of_the_record
     recall = {model: scores["recall_ladder", model, 1] for model in ("transformer", "mamba2", "gated_delta_net")}
     longer = {model: mean(scores["recall_ladder", model, 8]) for model in ("transformer", "mamba2")}
     tried = {one["lr"]: one["score"] for one in trials(TRIALS)["recall_ladder", "performer", "RotaryPosition"]}
-    for floor, task in ((23.3, "recall_ladder"), (25.9, "selective_copy"), (33.3, "s3")):
+    for floor, task in ((23.3, "recall_ladder"), (80.6, "retrieval_synthetic"), (25.9, "selective_copy"), (33.3, "s3")):
         of_task = [record for record in board if record.key.task == task and record.status == "ok"]
         assert {f"{100 * Run(record).floor[1]:.1f}" for record in of_task} == {f"{floor}"}
 
     text = " ".join(page("boards").split())
     cells = {(record.key.task, record.key.model, record.key.seed) for record in board}
-    assert f"contains {len(cells)} of the {12 * 6 * 3} cells of the first tier" in text
+    assert len(cells) == 12 * 6 * 3 and f"contains all {len(cells)} cells of the first tier" in text
     assert [f"{score:.1f}" for score in recall["transformer"] + recall["mamba2"]] == 6 * ["100.0"]
     assert {f"{score:.1f}" for score in scores["recall_ladder", "transformer_modern", 1]} == {"100.0"}
     low, middle, high = sorted(scores["recall_ladder", "linear", 1])
@@ -88,6 +88,17 @@ def test_statements_on_recall_copying_and_state_tracking_are_those_of_the_record
     for _, row in table[table["learned"].eq(table["seeds"])].iterrows():
         exceeding[row["task"]].add(row["model"])
     assert len(exceeding["selective_copy"]) == 9 and "nine systems exceed the floor (25.9 %)" in text
+    lowest = {
+        model: f"{min(own):.1f}"
+        for (task, model, ratio), own in scores.items()
+        if (task, ratio) == ("retrieval_synthetic", 8)
+    }
+    assert len(exceeding["retrieval_synthetic"]) == 10 and "ten systems exceed the floor (80.6 %)" in text
+    assert not exceeding["retrieval_synthetic"] & {"linear", "linformer"}
+    assert f"at least {lowest['min_gru']} % and Gated DeltaNet {lowest['gated_delta_net']} % in every seed" in text
+    others = min((lowest[model] for model in ("mamba2", "transformer", "transformer_modern")), key=float)
+    assert f"Mamba-2 and the Transformers at least {others} %" in text
+    assert f"reaches {lowest['min_gru']} % or more in every seed" in " ".join(page("choosing").split())
     assert exceeding["s3"] == {"lstm"} and not exceeding["listops"] | exceeding["enwik8"]
 
 
