@@ -153,7 +153,8 @@ class Record:
                 return "accuracy"
             if "bits_per_character" in measured:
                 return "bits_per_character"
-        return "bits_per_character" if any(floor > 1 for floor in self.floors.values()) else None  # no accuracies
+        highest = max((floor for floor in self.floors.values() if floor is not None), default=0.0)
+        return "bits_per_character" if highest > 1 else None  # no accuracy is above 1
 
     @property
     def higher_is_better(self) -> bool:
