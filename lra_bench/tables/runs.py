@@ -165,13 +165,15 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
 def section_of(record: Record) -> str:
     """Return the section of a record, one of ``SECTIONS``; rows of different sections are not ranked together.
 
-    A modified protocol takes precedence over a searched rate at an end of the grid, and both over pretraining.
+    A modified protocol takes precedence over a searched rate at an end of the grid, and both over pretraining. Unknown
+    objectives of pretraining, such as those of a later version, belong to the section of modified protocols.
     """
     if record.protocol_modified:
         return "modified"
     if record.search is not None and record.search["edge"]:
         return "edge"
-    return objective_of(record.config) or "ranked"
+    objective = objective_of(record.config) or "ranked"
+    return objective if objective in SECTIONS else "modified"
 
 
 def missing_data(record: Record) -> str:
