@@ -350,7 +350,9 @@ def main() -> None:
             raise
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.ENOSPC, errno.EROFS):
             _discard_output()
-            advice = "set --results or LRA_BENCH_CACHE to another folder, or write the output to another disk"
+            advice = "set --results or LRA_BENCH_CACHE to another folder"
+            if error.filename is None:  # stdout may be the full file
+                advice += ", or redirect the output to another disk"
             say(f"lra-bench: {error.filename or 'the disk'} {why(error)}; {advice}")
             sys.exit(2)
         say(f"lra-bench: {type(error).__name__}: {error} (--debug prints the traceback)")

@@ -39,7 +39,7 @@ def merge(
 
 @app.command("list")
 def list_records(results: Results = None, as_json: Json = False) -> None:
-    """List the records with their status and their scores on the test and the validation split."""
+    """List the records with their status, test score and validation score."""
     from lra_bench.records.store import existing_root, load_all
 
     rows = [

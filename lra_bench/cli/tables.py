@@ -108,7 +108,7 @@ def leaderboard(
 
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     name = layout or ("wide" if text_format == "latex" else "long")
-    find_layout(name)
+    find_layout(name)  # raises UserError if there is none
     if text_format == "latex":
         export.check_latex(name)
     if text_format == HTML and layout:

@@ -279,7 +279,7 @@ def refuses_network(config: CellConfig) -> str | None:
 
 
 def check_machine(config: CellConfig) -> None:
-    """Raise ``UserError`` if this machine lacks the hardware of a cell, or if its batches cannot be split."""
+    """Raise ``UserError`` if this machine cannot run a cell: missing hardware, or batches that cannot be divided."""
     check_hardware(config.hardware)
     options, batch_size = config.hardware, config.train.batch_size
     processes, most = hardware.processes_of(options), options.micro_batch

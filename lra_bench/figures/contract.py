@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from .layout import Sheet
 from .variants import placed
 
 
-class Figure:
+class Figure(ABC):
     """A figure, which selects records, computes a table from them and draws it; its docstring is the caption.
 
     Attributes:
@@ -31,8 +32,8 @@ class Figure:
         return inspect.getdoc(type(self)) or ""
 
     def rows(self, record: Record) -> Sequence[Mapping[str, Any]]:
-        """Return the points of a record."""
-        raise NotImplementedError
+        """Return the points of a record; none by default, for figures whose ``table`` does not use them."""
+        return ()
 
     def has_data(self, record: Record) -> object:
         """Return whether a record is drawn, by default if it has points."""
@@ -48,16 +49,16 @@ class Figure:
         numbers = [name for name in ("score", "low", "high", "floor") if name in points]
         return points.assign(**{name: pd.to_numeric(points[name]) for name in numbers})
 
+    @abstractmethod
     def table(self, records: Sequence[Record]) -> pd.DataFrame:
         """Return the data of one or more records that are drawn, empty if there is none.
 
         There is one row per point or cell, with the columns of ``points`` except the seed.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def draw(self, data: pd.DataFrame, width: float) -> Iterator[Sheet]:
         """Yield one ``Sheet`` per file from the result of ``table``, with pages of a ``width`` in inches.
 
         Pages may be generated lazily. The data of a sheet are the drawn rows, with a column ``label``.
         """
-        raise NotImplementedError

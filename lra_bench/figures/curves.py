@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -62,9 +63,9 @@ class Curves(Figure):
     aside = 0.0
     linear = False
 
+    @abstractmethod
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         """Draw what else a panel contains, and set the x axis, from all rows of the panel in the units of its axes."""
-        raise NotImplementedError
 
     def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
         """Return the title of a panel: the task, and the values of the columns ``subtitle``."""

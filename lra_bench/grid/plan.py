@@ -93,8 +93,11 @@ def _check_measured_once(first: Cell, second: Cell) -> None:
         )
 
 
-CHECKED = ("model.", "position=", "position.", "backbone.", "pretrain=", "pretrain.", "train.length_warmup=")
-"""Beginnings of the overrides that a class or a task may refuse."""
+CHECKED = (
+    *("model.", "position=", "position.", "backbone.", "pretrain=", "pretrain."),
+    *("train.length_warmup=", "train.order=", "train.window="),
+)
+"""Prefixes of the overrides that are checked by building the task and the model."""
 
 
 class PlanCache:
@@ -118,34 +121,38 @@ class PlanCache:
         return self._tasks[name]
 
     def refusal(self, composed: configuration.Composed) -> str:
-        """Return why an option of the model, its training data or its pretraining is refused; empty if none is.
+        """Return why model, pretraining or length warm-up do not support the options of a cell, empty if they do.
 
         The model is built without memory for its parameters. Errors other than ``UserError`` are left to the cell.
         """
         if not any(text.lstrip("+").startswith(CHECKED) for text in composed.overrides):
             return ""
         config = composed.config
-        spec = self.task(config).spec
-        parts = [config.model, config.position, asdict(config.backbone), asdict(config.pretrain), asdict(config.train)]
-        name = json.dumps([*parts, spec.name], sort_keys=True)
+        train = config.train
+        parts = [
+            *(config.task, config.model, config.position, asdict(config.backbone), asdict(config.pretrain)),
+            *(train.length_warmup, train.order, train.window),
+        ]
+        name = json.dumps(parts, sort_keys=True)
         if name not in self._refusals:
-            self._refusals[name] = _refusal(config, spec)
+            self._refusals[name] = _refusal(config)
         return self._refusals[name]
 
 
-def _refusal(config: CellConfig, spec: TaskSpec) -> str:
+def _refusal(config: CellConfig) -> str:
     import torch
 
     from lra_bench.config.objects import build_model, build_pretraining
     from lra_bench.training.sampling import check_warmup
 
+    task = build_task(config)
     try:
-        check_warmup(build_task(config), config.train)
-        check_options(config, spec)
+        check_warmup(task, config.train)
+        check_options(config, task.spec)
         with torch.device("meta"):
-            network = build_model(config, spec)
+            network = build_model(config, task.spec)
             if has_objective(config):
-                build_pretraining(config, network, spec)
+                build_pretraining(config, network, task.spec)
     except UserError as error:
         return str(error)
     except Exception:  # also of constructors that need actual numbers; the process of the cell reports the others

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def variant_of(row: Row) -> tuple[Any, ...]:
-    """Return what identifies a variant on its hardware, or on ``SEVERAL`` machines, among the rows of the page."""
+    """Return the values that identify a variant and its hardware. Its rows for different tasks share them."""
     return (*(row[name] for name in ("protocol", "section", "variant", "modified", "hardware")), not row["reference"])
 
 

@@ -9,22 +9,18 @@ const frontOf = (rows, task, cost) => {
   return front;
 };
 
-const widthOf = (text) => {
-  const pen = document.createElement("canvas").getContext("2d");
-  pen.font = `${FONT}px ${getComputedStyle(document.body).fontFamily}`;
-  return pen.measureText(text).width;
-};
-
 // Labels are placed at the first of four positions where they overlap neither points nor other labels, or left out.
 // Points of the same name that overlap, such as those of one system on two boards, have one label.
 const placeLabels = (points, room, others) => {
   const taken = [...others, ...points.map(({ x, y }) => [x - 6, y - 6, x + 6, y + 6])];
   const labels = [];
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `${FONT}px ${getComputedStyle(document.body).fontFamily}`;
   const repeats = (point, earlier) => earlier.some(({ x, y, name }) => name === point.name && Math.hypot(x - point.x, y - point.y) < 9);
   for (const point of points.filter((each, number) => !repeats(each, points.slice(0, number)))) {
     const { x, y, name } = point;
     const text = name.length > 26 ? `${name.slice(0, 25)}…` : name;
-    const width = widthOf(text);
+    const { width } = pen.measureText(text);
     const tries = [[x + 9, y + 4, "start"], [x - 9 - width, y + 4, "end"], [x - width / 2, y - 10, "middle"], [x - width / 2, y + 18, "middle"]];
     for (const [left, base, anchor] of tries) {
       const box = [left, base - FONT, left + width, base + 3];

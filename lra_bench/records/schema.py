@@ -147,14 +147,17 @@ class Record:
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:
-        """The name of the score, or None if it is unknown because no score was measured."""
+        """The name of the metric, or None if it is unknown.
+
+        Without a score, it is ``bits_per_character`` if a floor is above 1, and otherwise unknown.
+        """
         for measured in self.metrics.values():
             if "accuracy" in measured:
                 return "accuracy"
             if "bits_per_character" in measured:
                 return "bits_per_character"
         highest = max((floor for floor in self.floors.values() if floor is not None), default=0.0)
-        return "bits_per_character" if highest > 1 else None  # no accuracy is above 1
+        return "bits_per_character" if highest > 1 else None
 
     @property
     def higher_is_better(self) -> bool:
@@ -164,7 +167,8 @@ class Record:
     def score(self, split: str = "test") -> float | None:
         """Return the score on ``split``, or None if it was not measured.
 
-        Trials, which are not tested, have the validation score at the lowest validation loss.
+        If the best weights were not evaluated again, as in trials, the score on ``validation`` is the one at the lowest
+        validation loss during training.
         """
         name = self.metric
         measured = self.metrics.get(split)

@@ -13,7 +13,7 @@ class Variant(TypedDict):
 
 
 class Code(TypedDict):
-    """Version of lra-bench that wrote the record; the git fields are None if it did not run from a checkout.
+    """Version of lra-bench that wrote the record. The git fields are None outside a git checkout.
 
     ``sources`` are the texts of modules of classes outside lra-bench and of edited modules of lra-bench, by module.
     """

@@ -209,7 +209,7 @@ LONG: tuple[Column | str, ...] = (
     Column("loss", "mean loss on the test split, nats", "test.loss", seeds="mean"),
     Column(
         name="validation_score",
-        help="score on the validation split; tables for readers contain it for trials, which have no test score",
+        help="score on the validation split; shown in tables of text for rows without a test score, such as trials",
         run=lambda run: run.record.score("validation"),
         seeds="mean",
         display=Display("validation", cell=cells.validation),

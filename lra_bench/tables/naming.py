@@ -20,7 +20,7 @@ UNRANKED = ("smoke",)
 """Protocols whose scores are meaningless; tables and figures exclude them unless the user selects one by name."""
 
 HIDDEN = {
-    "obsolete": "of an earlier version of the protocol",
+    "obsolete": "of an earlier protocol version",
     "modified": "with a modified protocol",
     "edge": "whose searched learning rate is at an end of the grid",
 }
@@ -116,7 +116,7 @@ def current(records: Sequence[Record]) -> tuple[list[Record], str]:
     if not shown:
         return list(records), ""
     counts = ", ".join(f"{count} {reason}" for reason, count in Counter(hidden.values()).most_common())
-    return shown, f"Hidden rows: {counts}; --all shows them." if hidden else ""
+    return shown, f"Hidden rows: {counts}. Use --all to show them." if hidden else ""
 
 
 def earlier_protocols(records: Iterable[Record]) -> set[str]:

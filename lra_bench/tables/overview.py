@@ -27,7 +27,7 @@ ONE_ROW = ("section", "variant", "modified", "hardware")
 OF_VARIANT = ("protocol", "section", "kind", "variant", "model", "label", "modified")
 """Columns with the same values on all machines."""
 SEVERAL = "several machines"
-"""Value of ``hardware`` in a row of a variant that was measured on several machines."""
+"""Value of ``hardware`` in rows that combine results from several machines."""
 MACHINE = ("relative_", "spread_", "profile_")
 """Beginnings of the names of columns that depend on the machine."""
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]

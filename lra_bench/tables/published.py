@@ -222,10 +222,10 @@ def _row(
 
 
 def reproduction(records: Iterable[Record]) -> pd.DataFrame:
-    """Return one row per model, task and hardware measured under ``small``, with the range of published accuracies.
+    """Return one row per model, task and hardware measured under ``small``, with published accuracies.
 
     ``scores`` are the accuracies of the seeds in percent, as text, and ``score`` is their mean. The band contains all
-    ``published_bands`` of the model. ``outcome`` is ``inside`` if the mean of the seeds lies in the band, otherwise by
+    ``published_bands`` of the model. ``outcome`` is ``inside`` if the mean of the seeds lies in it, otherwise by
     how many points it lies ``above`` or ``below``. Models without a published number or with other options, and
     modified protocols are left out.
     """

@@ -38,7 +38,7 @@ def ahead_of(parts: Iterator[tuple[T, Batch]], device: torch.device) -> Generato
         part = next(parts, None)
         return part if part is None or device.type != "cuda" else (part[0], part[1]._map(Tensor.pin_memory))
 
-    # The current device of a new thread is the first GPU, also if another one is current in the main thread.
+    # A new thread uses the first GPU unless set_device is called in it.
     prepare = partial(torch.cuda.set_device, device) if device.type == "cuda" else None
     thread = ThreadPoolExecutor(1, "batches", prepare)
     try:

@@ -31,10 +31,10 @@ def split_of(length: int) -> str:
 
 
 def check_warmup(task: Task, train: Train) -> None:
-    """Raise ``UserError`` if a length of ``train.length_warmup`` is not supported.
+    """Raise ``UserError`` if the task does not support ``train.length_warmup``.
 
-    In language modelling, ``train.order=stream`` does not support it. Every length must be below the full length, and
-    in other tasks one for which the task has training examples.
+    Each length must be below the full length. In language modelling ``train.order`` must not be ``stream``; other tasks
+    must support each length.
     """
     language = task.spec.kind == "language_modeling"
     if train.length_warmup and language and train.order == "stream":
@@ -51,10 +51,10 @@ def check_warmup(task: Task, train: Train) -> None:
 
 
 def training_rows(task: Task, train: Train) -> dict[str, Rows]:
-    """Return the training examples as ``train``, and those of ``train.length_warmup`` by ``split_of`` their length.
+    """Return the training examples as ``train``, and shorter ones for each length of ``train.length_warmup``.
 
-    In language modelling there are no further examples, because windows of the same text are used. Raises ``UserError``
-    as ``check_warmup`` does.
+    The key of shorter examples is ``split_of(length)``. Language modelling has none, because it uses shorter windows of
+    the same text. Raises ``UserError`` as ``check_warmup`` does.
     """
     check_warmup(task, train)
     lengths = [length for length, _ in train.length_warmup or () if task.spec.kind != "language_modeling"]

@@ -226,7 +226,7 @@ def test_a_wrong_use_gives_one_sentence(case: str, results: Path, monkeypatch: p
 def test_options_are_spelled_as_arguments() -> None:
     assert spelled("--config-dir x: there is no such folder") == "config_dir=x: there is no such folder"
     assert spelled("--knobs: the model has none; add --lengths") == "knobs: the model has none; add lengths"
-    assert spelled("Hidden rows: 3; --all shows them.") == "Hidden rows: 3; everything=True shows them."
+    assert spelled("Hidden rows: 3. Use --all to show them.") == "Hidden rows: 3. Use everything=True to show them."
 
 
 @pytest.mark.parametrize(

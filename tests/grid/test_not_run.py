@@ -151,6 +151,11 @@ def test_an_option_that_a_constructor_or_the_task_refuses_is_refused_in_planning
         plan([*QUICK, "task=copy", "model=performer", option], tmp_path)
 
 
+def test_a_length_warmup_that_one_of_two_lengths_refuses_leaves_the_other_cell(tmp_path: Path) -> None:
+    options = [*QUICK, "task=copy", "model=performer", "task.length=32,128", "train.length_warmup=[[64,1]]"]
+    assert [each.status for each in plan(options, tmp_path)] == [REFUSED, "to run"]
+
+
 def test_a_position_that_one_of_two_models_refuses_leaves_the_other_cell(tmp_path: Path) -> None:
     planned = plan([*QUICK, "task=listops", "model=fnet,transformer", "position=rope"], tmp_path)
     assert [each.status for each in planned] == [REFUSED, "to run"]

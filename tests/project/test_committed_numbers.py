@@ -50,7 +50,7 @@ def test_tables_are_those_of_the_records(file: str, heading: str) -> None:
 
 
 @pytest.mark.slow
-def test_statements_on_recall_copying_and_state_tracking_are_those_of_the_records() -> None:
+def test_statements_on_the_board_of_version_3_are_those_of_the_records() -> None:
     board = records_of("board2026")
     scores = defaultdict(list)
     for record in board:
@@ -160,7 +160,7 @@ def test_bits_of_systems_with_memory_are_those_of_the_records() -> None:
 
 @pytest.mark.slow
 def test_rates_of_quick_are_those_that_the_trials_chose() -> None:
-    # Trials with sinusoidal positions come first, so that others of the same system replace them.
+    # If a system was tried with sinusoidal and rotary positions, the later entry, rotary, replaces the other.
     made = sorted(trials(TRIALS).items(), key=lambda item: item[0][2] != "SinusoidalPosition")
     chosen = {(task, model): choose(mean_losses(own)) for (task, model, _), own in made}
     cells = {

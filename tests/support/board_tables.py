@@ -103,7 +103,7 @@ def choosing() -> list[Table]:
 
 
 def held_out() -> list[Table]:
-    """Return the scores of the board (means) and of held-out settings, and how far the orders of the systems agree."""
+    """Return the mean scores on the board, the scores on held-out settings, and Kendall's tau between them."""
     ours, held = (
         {
             (row["task"], row["model"]): row["score"]

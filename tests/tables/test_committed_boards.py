@@ -85,7 +85,7 @@ def test_the_leaderboard_fits_a_screen(folder: Path, width: int, monkeypatch, ca
     assert max(map(len, text.splitlines())) <= width and "continued" not in text
     assert text.count("─\n") == 3 and re.findall(r"· after pretraining \((\w+)\)", text) == ["masked", "causal"]
     assert "listops · quick-v3 · accuracy in % · floor 54.2 (digits of children)" in text
-    assert "*performer" in text and "Left out:" in text and "--all shows them" in " ".join(text.split())
+    assert "*performer" in text and "Left out:" in text and "Use --all to show them" in " ".join(text.split())
 
 
 @pytest.mark.slow

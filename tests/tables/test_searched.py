@@ -92,7 +92,6 @@ def test_tables_show_the_chosen_rate_and_its_robustness() -> None:
     assert list(tidy(board(), "runs")["search_trials"].dropna().unique()) == [10, 12]
 
 
-@pytest.mark.slow
 def test_tables_show_the_validation_score_of_trials_only() -> None:
     trial = {"metrics": {}, "training": {"validation_score_at_lowest_loss": 0.4321}, "protocol": "quick-v3-trial"}
     shown, hidden = (
@@ -102,6 +101,7 @@ def test_tables_show_the_validation_score_of_trials_only() -> None:
     assert "validation" in shown and "43.2" in shown and "validation" not in hidden
 
 
+@pytest.mark.slow
 def test_the_page_and_the_description_explain_the_search() -> None:
     records = board()
     text = page(records, {name: each.make(records, None) for name, each in LAYOUTS.items()}, "nothing")

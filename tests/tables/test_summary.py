@@ -60,7 +60,7 @@ def test_the_summary_fits_a_screen(count: int, cut: bool) -> None:
     records = [record for task in tasks for name in models for record in seeds(name, task, count=1, accuracy=0.6)]
     own = seeds("performer", f"task_{count - 1}", reference="", differences={"model.mixer.features": 64})
     for width in (80, 120):
-        lines = summary([*records, *own], width, "Hidden rows: 3; --all shows them.").splitlines()
+        lines = summary([*records, *own], width, "Hidden rows: 3. Use --all to show them.").splitlines()
         assert len(lines) <= MOST_LINES and max(map(len, lines)) <= width
         assert any("*performer" in line for line in lines) and "--all" in " ".join(lines)
         assert any("more tasks" in line for line in lines) == cut
@@ -84,7 +84,7 @@ def test_only_ranked_rows_of_the_newest_version_are_current() -> None:
     ]
     assert current([*newest, *others])[0] == newest
     assert current([*newest, *others])[1] == (
-        "Hidden rows: 1 of an earlier version of the protocol, 1 with a modified protocol; --all shows them."
+        "Hidden rows: 1 of an earlier protocol version, 1 with a modified protocol. Use --all to show them."
     )
     assert current(newest) == (newest, "") and current(others[2:]) == (others[2:], "")
 
