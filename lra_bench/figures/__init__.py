@@ -82,8 +82,10 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     ``NothingToDrawError`` if no record remains, and ``UserError`` if there is no figure called ``name``.
     """
     from lra_bench.progress import say
+    from lra_bench.records.machines import combine_machines
 
     found = figure(name)
+    records = records if found.of_machine else combine_machines(records)
     reasons = found.exclusions(records)
     usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
     counts = Counter(reason for reason in reasons if reason)

@@ -21,10 +21,13 @@ class Figure(ABC):
     Attributes:
         remedy: What to run if no record has the data, such as ``run lra-bench bench``.
         missing: Why a record is not drawn, such as ``without a score``.
+        of_machine: Whether values depend on the machine; otherwise seeds on different machines are combined
+            (``combine_machines``).
     """
 
     remedy = "run lra-bench bench"
     missing = "without a score"
+    of_machine = False
 
     @property
     def caption(self) -> str:

@@ -39,7 +39,7 @@ class Curves(Figure):
         y_label: The label of the y axis, by default the unit of scores.
         floors_over_x: Whether floors are drawn at each x, otherwise their mean.
         bars: Whether intervals from the column ``low`` to ``high`` are drawn as bars, otherwise as bands.
-        of_machine: Whether each hardware has a sheet.
+        of_machine: Whether values depend on the machine, so that each hardware has a sheet.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
         lines: The columns that identify a curve in order, the last one its name; empty if curves are variants. Variants
             that are not selected are drawn as faint lines.
@@ -55,7 +55,6 @@ class Curves(Figure):
     y, y_label = "score", ""
     floors_over_x = False
     bars = True
-    of_machine = False
     apart: Sequence[str] = ()
     lines: Sequence[str] = ()
     subtitle: Sequence[str] = ()

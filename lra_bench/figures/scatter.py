@@ -68,7 +68,6 @@ class Scatter(Figure):
     label = ""
     less_is_better = True
     logarithmic = False
-    of_machine = False
 
     def costs(self, record: Record) -> Mapping[str, float | None]:
         """Return the costs of a record by name, None if unknown."""

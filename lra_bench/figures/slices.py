@@ -152,7 +152,7 @@ class _ScoreVsDepth(Curves):
     subtitle = ("label",)
     x = "x"
     lines = ("kind", "rule")
-    linear = True
+    linear = of_machine = True
     columns = 3
 
     def rows(self, record: Record) -> list[dict[str, Any]]:
@@ -173,10 +173,6 @@ class _ScoreVsDepth(Curves):
         data = over_seeds(pd.concat(parts, ignore_index=True).dropna(subset=["x"]), by)
         order = pd.CategoricalDtype(list(COSTS), ordered=True)
         return data.astype({"cost": order}).sort_values([*by[:-1], "x"]).reset_index(drop=True)
-
-    def title(self, rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-        first = rows.iloc[0]
-        return super().title(rows, sheet) + (f" · {first['hardware']}" if first["cost"] == "time" else "")
 
     def decorate(self, ax: Axes, rows: pd.DataFrame) -> None:
         limits(ax, *extent(rows, "x"), axis="x")

@@ -16,6 +16,7 @@ from lra_bench.figures.style import COLUMN_INCHES, style
 from lra_bench.page.charts import drawn
 from lra_bench.page.page import document, text_of
 from lra_bench.profiling.comparison.run import Profile
+from lra_bench.records.machines import combine_machines
 from lra_bench.records.schema import Record
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.safe_text import printable
@@ -137,7 +138,8 @@ def on_one_machine(records: Iterable[Record]) -> list[Record]:
 
     It is the first in sorted order, as in ``rankings``.
     """
-    ranked = sorted((r for r in records if section_of(r) == "ranked"), key=lambda r: (r.reference, r.key))
+    chosen = (record for record in combine_machines(records) if section_of(record) == "ranked")
+    ranked = sorted(chosen, key=lambda record: (record.reference, record.key))
     first: dict[tuple[str, str], str] = {}
     for record in ranked:
         first.setdefault((record.key.task, record.key.hash), record.machine)

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lra_bench.figures.palette import WHITE, contrast, look, mixed
+from lra_bench.records.machines import combine_machines
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import CLAIM_SEEDS, MIN_SEEDS
 from lra_bench.tables.export import NO_RECORDS, write_files
@@ -35,6 +36,7 @@ READABLE = 4.5  # minimum contrast ratio of text in WCAG 2.2
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
     """Return the page as HTML from the records and every layout of them; it shows ``if_empty`` if there are none."""
+    records = combine_machines(records)
     families = {record.key.model: "other" for record in records}
     families |= {record.key.model: record.capability.get("family", "other") for record in records if record.capability}
     board = frames["long"]

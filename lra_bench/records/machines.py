@@ -1,9 +1,10 @@
-"""Distinguish machines that report the same hardware name, by their measured matrix-product throughput."""
+"""Distinguish machines that report the same hardware name, and combine the seeds of a cell on several machines."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from .schema import Record
@@ -53,6 +54,28 @@ def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[
         if flops_per_second and known and 1 / CUT <= flops_per_second / known <= CUT:
             return hardware + record.machine_suffix
     return f"{hardware}-{(flops_per_second or 0) / 1e9:.0f}gflops"
+
+
+def combine_machines(records: Iterable[Record]) -> list[Record]:
+    """Return the records with one machine for the seeds of a cell that were measured on different machines.
+
+    Cells of which a seed was measured on several machines are unchanged. Combined records have no step benchmark, no
+    energy, and the costs of a profile only if the other machines have none.
+    """
+    records = list(records)
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for place, record in enumerate(records):
+        cell = record.reference, record.key.task, record.key.model, record.key.protocol, record.key.hash
+        cells.setdefault(cell, []).append(place)
+    for places in cells.values():
+        own = [records[place] for place in places]
+        machines = len({record.machine for record in own})
+        if machines > 1 and len({record.key.seed for record in own}) == len(own):
+            several = len({record.machine for record in own if record.profiled}) > 1
+            for place, record in zip(places, own, strict=True):
+                costs = None if several else record.profiled
+                records[place] = replace(record, machines=machines, speed=[], growth={}, energy=None, profiled=costs)
+    return records
 
 
 def ceiling(record: Record) -> float | None:

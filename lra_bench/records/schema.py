@@ -99,6 +99,7 @@ class Record:
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.
         machine_suffix: End of ``machine`` if machines of the same hardware name differ (``name_machines``); not stored.
+        machines: Number of machines that tables combine in one row (``combine_machines``), otherwise 1; not stored.
         profiled: Costs in a stored profile, None without one (``attach_costs``); not stored.
     """
 
@@ -143,6 +144,7 @@ class Record:
     path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     reference: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
     machine_suffix: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
+    machines: int = field(default=1, compare=False, repr=False, metadata=NOT_STORED)
     profiled: ProfiledCosts | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
 
     @property
@@ -185,9 +187,10 @@ class Record:
         """The machine's name in tables and figures, ``HARDWARE@BOARD`` for records of a reference board.
 
         Machines with the same hardware name but another throughput differ in ``machine_suffix``. The user's records and
-        those of a board are never of the same machine, even if the hardware has the same name.
+        those of a board are never of the same machine, even if the hardware has the same name. ``2 machines`` stands
+        for those of a cell whose seeds tables combine.
         """
-        name = self.key.hardware + self.machine_suffix
+        name = self.key.hardware + self.machine_suffix if self.machines == 1 else f"{self.machines} machines"
         return f"{name}@{self.reference}" if self.reference else name
 
     @property

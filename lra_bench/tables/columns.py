@@ -65,8 +65,9 @@ LONG: tuple[Column | str, ...] = (
     Column("label", "label of the model, with the differences from the model's configuration file", "label"),
     Column(
         name="hardware",
-        help="machine on which the row was measured, followed by @ and the name of its reference board if it has "
-        "one; speed and memory are comparable only on the same machine",
+        help="machine on which the row was measured, or the number of machines on which its seeds were measured, "
+        "followed by @ and the name of its reference board if it has one; speed and memory are comparable only on "
+        "the same machine",
         source="machine",
         display=Display("hardware", left=True, kind="text"),
     ),

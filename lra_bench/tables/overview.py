@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from lra_bench.config.task_groups import on_one_board
+from lra_bench.records.machines import combine_machines
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
@@ -43,7 +44,7 @@ def overview(records: Iterable[Record], against: str | None = None, board: pd.Da
     ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
     seeds. ``board`` is the result of ``leaderboard`` for the same arguments, computed if it is None.
     """
-    records = list(records)
+    records = combine_machines(records)
     frame = runs(records)
     if frame.empty:
         return pd.DataFrame(columns=SINGLE)

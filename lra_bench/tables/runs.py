@@ -113,12 +113,14 @@ class Run:
 
 
 def measured_alone(record: Record) -> bool:
-    """Return whether no other program slowed the cell down, False if unknown.
+    """Return whether no other program slowed the cell down, False if unknown or if it is combined with others.
 
     On a CPU the load average when the cell started must not exceed the number of its threads, which an earlier cell of
     the same command may have used, by more than ``MOST_LOAD``. On a GPU no other process may have used it.
     """
     machine = record.environment["hardware"]
+    if record.machines > 1:
+        return False
     if machine.get("device") == "cuda":
         return (machine.get("gpu") or {}).get("other_processes") == 0
     load, threads = machine.get("load_average_1_minute"), machine.get("threads") or 1

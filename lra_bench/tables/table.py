@@ -10,6 +10,7 @@ import pandas as pd
 
 from lra_bench.contracts.measurement import Column, Rule
 from lra_bench.progress import bar
+from lra_bench.records.machines import combine_machines
 from lra_bench.records.schema import Record
 from lra_bench.statistics.paired import MIN_SEEDS
 
@@ -37,10 +38,11 @@ ONE_ROW = [*RANKED_TOGETHER, "hardware", "variant", "modified", "hash"]
 def leaderboard(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
     """Return one row per variant, task, protocol and hardware, with its seeds combined.
 
-    ``columns.LONG`` describes the columns. Rows are sorted by score within ``RANKED_TOGETHER``; those with fewer than
-    ``MIN_SEEDS`` seeds, of the section ``edge`` and of tasks that are ``not_learned`` have no rank. Pretrained systems
-    are compared with the same ones without pretraining, others with the variant ``against``, by default ``REFERENCE``.
-    Raises ``UserError`` if ``against`` matches no variant, or several.
+    Seeds on different machines are in one row (``combine_machines``). ``columns.LONG`` describes the columns. Rows are
+    sorted by score within ``RANKED_TOGETHER``; those with fewer than ``MIN_SEEDS`` seeds, of the section ``edge`` and
+    of tasks that are ``not_learned`` have no rank. Pretrained systems are compared with the same ones without
+    pretraining, others with the variant ``against``, by default ``REFERENCE``. Raises ``UserError`` if ``against``
+    matches no variant, or several.
     """
     shown, reference = list(records), REFERENCE
     if against is not None:  # an error is raised before anything is computed
@@ -51,6 +53,7 @@ def leaderboard(records: Iterable[Record], against: str | None = None) -> pd.Dat
 
 def without_claims(records: Sequence[Record]) -> pd.DataFrame:
     """Return the rows of ``leaderboard`` without the comparisons, which take most of the time."""
+    records = combine_machines(records)
     rows, names = variants(runs(records)), unique_names(records)
     keys = zip(*(rows[name] for name in ("task", "protocol", "hardware", "model", "hash", "variant")), strict=True)
     unique = [names.get((*key,), variant) for *key, variant in keys]

@@ -45,7 +45,7 @@ from tests.support.record_factory import (
     make_speed,
 )
 
-TIMED = ("score_vs_cost", "score_vs_speed", "speed_vs_length", "score_vs_growth")
+TIMED = ("score_vs_cost", "score_vs_speed", "speed_vs_length", "score_vs_growth", "score_vs_depth")
 OWN_MODULE = ("score_vs_length", "abilities", "rate_search", "middle_phase", "minimal_pairs", "gain")
 OF_ONE_LENGTH = tuple(name for name in figure_names() if name not in OWN_MODULE)
 """Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""

@@ -1,4 +1,4 @@
-"""Machines with the same hardware name are distinguished by their throughput."""
+"""Machines with the same hardware name are distinguished by their throughput, and seeds on several are combined."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lra_bench.figures import variants
+from lra_bench.figures import tabulate, variants
 from lra_bench.page.page import page
 from lra_bench.records import store
-from lra_bench.records.machines import CEILING, CUT, ceiling_groups, name_machines
+from lra_bench.records.machines import CEILING, CUT, ceiling_groups, combine_machines, name_machines
 from lra_bench.records.schema import Record
 from lra_bench.tables.layouts import LAYOUTS
 from lra_bench.tables.overview import SEVERAL
+from lra_bench.tables.seeds import is_known
 from lra_bench.tables.table import leaderboard
 from tests.support.page_records import data_of
 from tests.support.record_factory import make_record
@@ -89,3 +90,43 @@ def test_records_of_a_board_are_never_of_the_users_machine() -> None:
     own, board = with_ceiling(100e9), with_ceiling(100e9)
     board.reference = "board"
     assert own.machine != board.machine == "cpu-xeon-6-143-8-vm-2t@board"
+
+
+def of_machines(seeds: dict[str, range], model: str = "local") -> list[Record]:
+    return [
+        make_record(model, seed=seed, hardware=machine, accuracy=0.5 + 0.01 * seed)
+        for machine, own in seeds.items()
+        for seed in own
+    ]
+
+
+def test_seeds_on_different_machines_are_in_one_row() -> None:
+    records = of_machines({"cpu-a-1t": range(3), "cpu-b-1t": range(3, 5)})
+    [row] = leaderboard(records).to_dict("records")
+    assert (row["hardware"], row["seeds"], row["interval"]) == ("2 machines", 5, "5 seeds")
+    assert row["seed_scores"] == tuple(0.5 + 0.01 * seed for seed in range(5))
+    wide = LAYOUTS["wide"].make(records)
+    assert wide.loc[wide["kind"] == "measured", "seeds_listops"].tolist() == [5]
+    assert tabulate("extrapolation", records)["seeds"].unique().tolist() == [5]
+    html = page(records, {name: layout.make(records) for name, layout in LAYOUTS.items()})
+    [task] = data_of(html)["protocols"][0]["tasks"]
+    assert [row["seeds"] for row in task["bodies"][0]["rows"]] == [5]
+
+
+def test_machines_that_share_a_seed_have_rows_of_their_own() -> None:
+    records = of_machines({"cpu-a-1t": range(3), "cpu-b-1t": range(2, 5)})
+    assert combine_machines(records) == records
+    assert leaderboard(records)["seeds"].tolist() == [3, 3]
+
+
+def test_rows_of_several_machines_have_no_speed() -> None:
+    records = of_machines({"cpu-a-1t": range(1), "cpu-b-1t": range(1, 2)})
+    for record in records:
+        record.environment["hardware"]["load_average_1_minute"] = 0.0
+    alone, [combined] = leaderboard(records[:1]).iloc[0], leaderboard(records).to_dict("records")
+    for name in ("train_tokens_per_second", "training_tokens_per_second", "train_time_exponent", "relative_speed"):
+        assert is_known(alone[name]) and not is_known(combined[name])
+    records[1].profiled = None
+    assert leaderboard(records)["relative_speed"].tolist() == [alone["relative_speed"]]
+    timed = tabulate("score_vs_speed", records)
+    assert sorted(timed["hardware"]) == ["cpu-a-1t", "cpu-b-1t"]
