@@ -17,6 +17,7 @@ from benchmarks.frozen_rates import trials
 from lra_bench.config.groups import option_files
 from lra_bench.config.yaml_files import read
 from lra_bench.measurements.rate_search import choose, mean_losses
+from lra_bench.records.profiles import load_profiles
 from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
 from lra_bench.tables.claims import rankings
@@ -102,6 +103,42 @@ def test_statements_on_the_board_of_version_3_are_those_of_the_records() -> None
     bits = [record.score() for record in board if (record.key.task, record.key.model) == ("enwik8", "lstm")]
     assert max(bits) < 2.168 and f"(2.168 bits). The LSTM is below it in every seed ({mean(bits):.3f} bits)" in text
     assert exceeding["s3"] == {"lstm"} and not exceeding["listops"] | exceeding["enwik8"]
+
+
+@pytest.mark.slow
+def test_statements_on_costs_are_those_of_the_profiles() -> None:
+    text = " ".join(page("boards").partition("## Costs")[2].partition("## Held-out settings")[0].split())
+    earlier, later = (
+        {
+            (row["mode"], row["length"], row["variant"]): (row["speed_ratio_default"], row["memory_ratio_default"])
+            for row in profile.rows
+            if row["speed_ratio_default"] and row["variant"] not in ("transformer", "transformer (math)")
+        }
+        for profile in load_profiles(TRIALS.parent)
+    )
+    assert len(earlier) == len(later) == 2 * 4 * 11
+    ratios = {place: speed / later[place][0] for place, (speed, _) in earlier.items()}
+    differ = {place: 100 * (max(ratio, 1 / ratio) - 1) for place, ratio in ratios.items()}
+    at_longest = max(value for place, value in differ.items() if place[:2] == ("train", 16384))
+    assert f"differ by at most {max(differ.values()):.1f} %, those of training steps" in text
+    assert f"of 16,384 tokens by at most {at_longest:.1f} %" in text
+
+    def slower(mode: str, length: int) -> set[str]:
+        found = {place[2] for place, (speed, _) in later.items() if place[:2] == (mode, length) and speed < 1}
+        return found - {"transformer_modern"}
+
+    assert slower("train", 512) == {"s4d", "mamba2", "gated_delta_net"} and not slower("train", 2048)
+    assert slower("inference", 512) == slower("train", 512)
+    assert slower("inference", 2048) == {"s4d"} and not slower("inference", 8192)
+    four = ("linear", "linformer", "min_gru", "short_convolution")
+    fast = min(later["train", 512, name][0] for name in four)
+    assert f"are at least {fast:.2f} times as fast at 512 tokens" in text
+    longest = {place[2]: values for place, values in later.items() if place[:2] == ("train", 16384)}
+    assert {name for name, (_, memory) in longest.items() if memory < 1} == set(four)
+    slowest = min(speed for name, (speed, _) in longest.items() if name != "transformer_modern")
+    assert f"are at least {slowest:.2f} times as fast. The same four" in text
+    memory, name = max((memory, name) for name, (_, memory) in longest.items())
+    assert name == "mamba2" and f"Mamba-2 needs most, {memory:.2f} times as much" in text
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import lra_bench
 from benchmarks.modifications import tau
 from lra_bench.figures import draw
 from lra_bench.measurements.pretraining import objective_of
+from lra_bench.records.profiles import load_profiles
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all
 from lra_bench.tables import export
@@ -89,6 +90,18 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
         yield [name, *(f"{100 * score:.0f}" for score in scores)]
 
 
+def costs() -> list[Table]:
+    """Return the speed of a training step relative to the Transformer, by length, in the later profile of the board."""
+    ratios: dict[str, dict[int, float | None]] = defaultdict(dict)
+    for row in load_profiles(BOARD)[-1].rows:
+        if row["mode"] == "train" and row["variant"] != "transformer (math)":
+            ratios[row["variant"]][row["length"]] = row["speed_ratio_default"]
+    lengths = sorted(ratios["transformer"])
+    rows = [[name, *(f"{own[length]:.2f}" for length in lengths)] for name, own in ratios.items()]
+    heading = ["system", *(f"{length:,} tokens" for length in lengths)]
+    return [[heading, *sorted(rows, key=lambda row: -float(row[-1]))]]
+
+
 def choosing() -> list[Table]:
     """Return the rows whose seeds all exceed the floor, by task and descending score at the longest inputs."""
     board = lra_bench.leaderboard(results=BOARD, reference="none")
@@ -106,7 +119,7 @@ def held_out() -> list[Table]:
     """Return the mean scores on the board, the scores on held-out settings, and Kendall's tau between them."""
     ours, held = (
         {
-            (row["task"], row["model"]): row["score"]
+            (row["task"], row["model"]): None if isna(row["score"]) else row["score"]
             for _, row in lra_bench.leaderboard(results=BOARDS / name, reference="none").iterrows()
         }
         for name in ("board2026", "held_out")
@@ -119,7 +132,7 @@ def held_out() -> list[Table]:
     ]
     last = ["Kendall's tau"]
     for task in tasks:
-        found, low, high = tau(*zip(*both[task], strict=True))
+        found, low, high = tau(*zip(*(pair for pair in both[task] if None not in pair), strict=True))
         last += ["", f"{found:.2f} ({low:.2f} to {high:.2f})"]
     heading = ["system", "`listops`", "28 to 60 tokens", "`s3`", "D6", "`recall_ladder`", "3, 7 or 9 pairs"]
     return [[heading, *rows, last]]
@@ -207,6 +220,7 @@ def percent(score: float | None) -> str:
 TABLES: dict[tuple[str, str], Callable[[], list[Table]]] = {
     ("README.md", ""): readme,
     ("docs/boards.md", "Version 3"): version_3,
+    ("docs/boards.md", "Costs"): costs,
     ("docs/choosing.md", "By task"): choosing,
     ("docs/boards.md", "Held-out settings"): held_out,
     ("docs/boards.md", "MQAR"): mqar,
