@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from lra_bench.contracts import UserError
+from lra_bench.records.machines import combine_machines
 from lra_bench.records.schema import Record
 from lra_bench.runtime.findings import Finding
 
@@ -231,12 +232,12 @@ def reproduction(records: Iterable[Record]) -> pd.DataFrame:
     """
     bands = published_bands()
     seeds: dict[tuple[str, str, str, str], list[float]] = {}
-    for record in records:
+    for record in combine_machines(records):
         key, label = record.key, "" if record.variant["differences"] else str(record.variant["label"])
         searched = key.protocol != key.unsearched_protocol
         shown = record.status == "ok" and key.protocol_name == PROTOCOL and not searched
         if shown and section_of(record) == "ranked" and (label, key.task) in bands:
-            row = (key.task, label, key.protocol, key.hardware)
+            row = (key.task, label, key.protocol, record.machine)
             seeds.setdefault(row, []).append(100 * seed_score(record).score)
     rows: list[tuple[Any, ...]] = []
     for (task, label, *place), scores in sorted(seeds.items()):

@@ -65,12 +65,19 @@ def readme() -> list[Table]:
         scores = sorted((row[number] for row in floors if row[number]), key=float)
         strongest.append((scores[0] if heading[number].startswith("enwik8") else scores[-1]) if scores else "")
     heading = [re.sub(r" \(the first.*\)|: not learned.*", "", name) for name in heading]
-    measured = [[short(row[number]) for number in shown] for row in rows if row not in floors]
+    measured = []
+    for row in (row for row in rows if row not in floors):
+        # Of a score that other seeds lack, the status column contains the reason and the task.
+        ended = {task: badge for badge, task in re.findall(r"(\w+ \d/\d) \((\w+)\)", row[heading.index("status")])}
+        cells = {heading[number]: short(row[number]) for number in shown}
+        measured.append([f"{cell}, {ended[name]}" if name in ended else cell for name, cell in cells.items()])
     return [[[heading[number] for number in shown], *measured, strongest]]
 
 
 def short(cell: str) -> str:
-    """Return a score without those of its seeds if they differ by less than five points, otherwise with their range."""
+    """Return a score with the range of its seeds, or half of its interval, only if that is five points or more."""
+    if half := re.search(r" ± ([\d.]+)( \(\d+\))", cell):
+        return cell.replace(half[2] if float(half[1]) >= 5 else half[0], "")
     listed = re.search(r" \(([\d.]+(?:, [\d.]+)+)\)", cell)
     if listed is None:
         return cell
