@@ -67,10 +67,10 @@ def readme() -> list[Table]:
     heading = [re.sub(r" \(the first.*\)|: not learned.*", "", name) for name in heading]
     measured = []
     for row in (row for row in rows if row not in floors):
-        # Of a score that other seeds lack, the status column contains the reason and the task.
+        # If some seeds have no score, the status column contains their number and the task.
         ended = {task: badge for badge, task in re.findall(r"(\w+ \d/\d) \((\w+)\)", row[heading.index("status")])}
-        cells = {heading[number]: short(row[number]) for number in shown}
-        measured.append([f"{cell}, {ended[name]}" if name in ended else cell for name, cell in cells.items()])
+        cells = [(short(row[number]), ended.get(heading[number], "")) for number in shown]
+        measured.append([cell if badge in cell else f"{cell}, {badge}" for cell, badge in cells])
     return [[[heading[number] for number in shown], *measured, strongest]]
 
 
