@@ -57,7 +57,7 @@ def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[
 
 
 def combine_machines(records: Iterable[Record]) -> list[Record]:
-    """Return the records with one machine for the seeds of a cell that were measured on different machines.
+    """Combine the seeds of each cell that were measured on different machines: ``machine`` becomes their number.
 
     Cells of which a seed was measured on several machines are unchanged. Combined records have no step benchmark, no
     energy, and the costs of a profile only if the other machines have none.

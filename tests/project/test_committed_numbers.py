@@ -74,7 +74,8 @@ def test_statements_on_the_board_of_version_3_are_those_of_the_records() -> None
     assert {f"{score:.1f}" for score in scores["recall_ladder", "transformer_modern", 1]} == {"100.0"}
     low, *_, below, high = sorted(scores["recall_ladder", "linear", 1])
     assert f"{high:.1f} % in one seed and {low:.1f} to {below:.1f} % in the others" in text
-    ended = [record.status for record in board if record.key.task == "recall_ladder" and record.key.model == "performer"]
+    of_performer = ("recall_ladder", "performer")
+    ended = [record.status for record in board if (record.key.task, record.key.model) == of_performer]
     assert sorted(ended) == [*4 * ["diverged"], "ok"] and "The Performer diverged in four of five seeds" in text
     copied = [f"{min(scores['selective_copy', model, 8]):.1f}" for model in ("gated_delta_net", "mamba2", "min_gru")]
     assert "with at least {}, {} and {} %".format(*copied) in text
@@ -93,12 +94,16 @@ def test_statements_on_the_board_of_version_3_are_those_of_the_records() -> None
     table = lra_bench.leaderboard(results=TRIALS.parent, reference="none")
     for _, row in table[table["learned"].eq(table["seeds"])].iterrows():
         exceeding[row["task"]].add(row["model"])
-    of_task = {task: rows.set_index("model") for task, rows in table.groupby("task")}
-    worse = of_task["recall_ladder"].loc[["lstm", "min_gru", "s4d"]]
+    ranked = {task: rows.set_index("model") for task, rows in table.groupby("task")}
+    worse = ranked["recall_ladder"].loc[["lstm", "min_gru", "s4d"]]
     least, most = -100 * worse["difference"].max(), -100 * worse["difference"].min()
     assert set(worse["verdict"]) == {"worse"}
     assert f"worse than the Transformer by {least:.1f} to {most:.1f} points" in text
-    learned = of_task["listops"]["learned"]
+    deep = max(int(cell) for row in board_tables.version_3()[1][1:] for cell in row[3:])
+    assert f"At most {deep} % of the pairs whose digit is on the third level or deeper" in text
+    level = 100 * ranked["listops"]["score"]["transformer"]
+    assert f"the Transformer ({level:.1f} %), no claim" in text
+    learned = ranked["listops"]["learned"]
     assert learned["lstm"] == 3 == learned.sum() and "The LSTM does so in three of five seeds, no other" in text
     assert len(exceeding["selective_copy"]) == 9 and "nine systems exceed the floor (25.9 %)" in text
     lowest = {
