@@ -70,8 +70,8 @@ class Scatter(Figure):
     logarithmic = False
 
     def costs(self, record: Record) -> Mapping[str, float | None]:
-        """Return the costs of a record by name, None if unknown."""
-        raise NotImplementedError
+        """Return the costs of a record by name, None if unknown; by default ``cost`` is unknown."""
+        return {self.cost: None}
 
     def known(self, records: Sequence[Record]) -> list[bool]:
         """Return for each record whether its cost is known."""

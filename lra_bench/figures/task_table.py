@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -53,13 +54,13 @@ class TaskTable(Figure):
     column_inches = 0.62
     sort_tasks = True
 
+    @abstractmethod
     def text(self, entry: Mapping[Any, Any]) -> str:
         """Return the text of a cell with a score."""
-        raise NotImplementedError
 
+    @abstractmethod
     def worth(self, rows: pd.DataFrame) -> pd.Series:
         """Return a number for each row by which rows of variants are sorted, missing without a score."""
-        raise NotImplementedError
 
     def order(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
         """Return the (model, label) pairs: those with scores on more tasks first, then those of higher mean worth."""
