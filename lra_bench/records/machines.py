@@ -57,10 +57,11 @@ def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[
 
 
 def combine_machines(records: Iterable[Record]) -> list[Record]:
-    """Combine the seeds of each cell that were measured on different machines: ``machine`` becomes their number.
+    """Return the records, with a shared ``machine`` for the seeds of a cell that were measured on different machines.
 
-    Cells of which a seed was measured on several machines are unchanged. Combined records have no step benchmark, no
-    energy, and the costs of a profile only if the other machines have none.
+    Tables and figures then contain these seeds in one row, such as ``2 machines``. The records concerned are copies
+    without step benchmark and energy. They keep the costs of a profile if only one of the machines was profiled. Cells
+    of which a seed was measured on several machines are unchanged.
     """
     records = list(records)
     cells: dict[tuple[str, ...], list[int]] = {}
@@ -71,9 +72,9 @@ def combine_machines(records: Iterable[Record]) -> list[Record]:
         own = [records[place] for place in places]
         machines = len({record.machine for record in own})
         if machines > 1 and len({record.key.seed for record in own}) == len(own):
-            several = len({record.machine for record in own if record.profiled}) > 1
+            profiled = {record.machine for record in own if record.profiled}
             for place, record in zip(places, own, strict=True):
-                costs = None if several else record.profiled
+                costs = record.profiled if len(profiled) == 1 else None
                 records[place] = replace(record, machines=machines, speed=[], growth={}, energy=None, profiled=costs)
     return records
 

@@ -99,7 +99,8 @@ class Record:
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.
         machine_suffix: End of ``machine`` if machines of the same hardware name differ (``name_machines``); not stored.
-        machines: Number of machines that tables combine in one row (``combine_machines``), otherwise 1; not stored.
+        machines: Number of machines on which the seeds of the cell were measured if ``combine_machines`` combined them,
+            otherwise 1; not stored.
         profiled: Costs in a stored profile, None without one (``attach_costs``); not stored.
     """
 
@@ -187,8 +188,8 @@ class Record:
         """The machine's name in tables and figures, ``HARDWARE@BOARD`` for records of a reference board.
 
         Machines with the same hardware name but another throughput differ in ``machine_suffix``. The user's records and
-        those of a board are never of the same machine, even if the hardware has the same name. ``2 machines`` stands
-        for those of a cell whose seeds tables combine.
+        those of a board are never of the same machine, even if the hardware has the same name. Records of
+        ``combine_machines`` have the number of machines as name, such as ``2 machines``.
         """
         name = self.key.hardware + self.machine_suffix if self.machines == 1 else f"{self.machines} machines"
         return f"{name}@{self.reference}" if self.reference else name

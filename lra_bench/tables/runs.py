@@ -113,10 +113,11 @@ class Run:
 
 
 def measured_alone(record: Record) -> bool:
-    """Return whether no other program slowed the cell down, False if unknown or if it is combined with others.
+    """Return whether no other program slowed the cell down, False if unknown.
 
     On a CPU the load average when the cell started must not exceed the number of its threads, which an earlier cell of
-    the same command may have used, by more than ``MOST_LOAD``. On a GPU no other process may have used it.
+    the same command may have used, by more than ``MOST_LOAD``. On a GPU no other process may have used it. Records
+    of several machines (``combine_machines``) return False, because their times are not comparable.
     """
     machine = record.environment["hardware"]
     if record.machines > 1:

@@ -67,7 +67,7 @@ def readme() -> list[Table]:
     heading = [re.sub(r" \(the first.*\)|: not learned.*", "", name) for name in heading]
     measured = []
     for row in (row for row in rows if row not in floors):
-        # If some seeds have no score, the status column contains their number and the task.
+        # The status column names the tasks on which some seeds have no score.
         ended = {task: badge for badge, task in re.findall(r"(\w+ \d/\d) \((\w+)\)", row[heading.index("status")])}
         cells = [(short(row[number]), ended.get(heading[number], "")) for number in shown]
         measured.append([cell if badge in cell else f"{cell}, {badge}" for cell, badge in cells])
@@ -75,7 +75,7 @@ def readme() -> list[Table]:
 
 
 def short(cell: str) -> str:
-    """Return a score with the range of its seeds, or half of its interval, only if that is five points or more."""
+    """Remove the scores of the seeds from a cell; a range or half an interval of five points or more is kept."""
     if half := re.search(r" ± ([\d.]+)( \(\d+\))", cell):
         return cell.replace(half[2] if float(half[1]) >= 5 else half[0], "")
     listed = re.search(r" \(([\d.]+(?:, [\d.]+)+)\)", cell)
@@ -98,7 +98,7 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
 
 
 def costs() -> list[Table]:
-    """Return the speed of a training step relative to the Transformer, by length, in the later profile of the board."""
+    """Return the speed of a training step relative to the Transformer by length, from the latest profile."""
     ratios: dict[str, dict[int, float | None]] = defaultdict(dict)
     for row in load_profiles(BOARD)[-1].rows:
         if row["mode"] == "train" and row["variant"] != "transformer (math)":
