@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
-from lra_bench.profiling.comparison.run import Profile
 from lra_bench.records.schema import Record
 from lra_bench.tables.runs import MODES, measured_alone
 
@@ -16,6 +15,9 @@ from .curves import Curves
 from .legend import Entry, bar, ended, words
 from .style import length_name, log_ticks, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent
+
+if TYPE_CHECKING:
+    from lra_bench.profiling.comparison.run import Profile
 
 POINT = [*SHEET, *PANEL, *IDENTITY, "batch", "quantity", "mode", "length"]
 QUANTITIES = ("time", "memory")

@@ -157,3 +157,12 @@ def test_listing_figures_loads_no_figure() -> None:
         "assert not any(f'lra_bench.figures.{name}' in sys.modules for name in ('curves', 'scatter', 'task_table'))"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_figures_tables_and_page_are_made_without_torch() -> None:
+    code = (
+        "import sys; import lra_bench.cli.tables, lra_bench.page.page; from lra_bench.figures import all_figures; "
+        "all_figures(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
