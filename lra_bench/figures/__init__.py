@@ -207,6 +207,7 @@ def draw_all(
     with deferred(act=interrupt) as interrupted, bar(len(names), "drawing", unit="figures") as advance:
         for name in names:
             outcome: Sequence[Path] | Exception = ()
+            gc.freeze()  # collections while drawing do not search the records
             try:
                 outcome = draw(name, records, folder, **options)
             except NothingToDrawError as error:
@@ -215,9 +216,11 @@ def draw_all(
                 outcome = error
             except Exception as error:
                 outcome = RuntimeError(f"{type(error).__name__}: {error}")
+            finally:
+                gc.collect()  # drawn figures are reference cycles of megabytes
+                gc.unfreeze()
             # A library may catch KeyboardInterrupt, or raise another exception during its cleanup.
             if interrupted():
                 raise KeyboardInterrupt
-            gc.collect()  # drawn figures are reference cycles of megabytes
             yield name, outcome
             advance(1, name)

@@ -210,7 +210,7 @@ def _fix_positions(figure: Figure, axes: Sequence[Axes], heights: Sequence[float
             break
         figure.set_figheight(min(figure.get_figheight() + missing, style.PAGE_HEIGHT_INCHES))
     boxes = [ax.get_position() for ax in axes]
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # with "none" savefig would draw an additional time
     for ax, box, height in zip(axes, boxes, heights, strict=True):
         own = min(height / figure.get_figheight(), box.height)
         left, bottom, width, up = (round(each, 5) for each in (box.x0, box.y1 - own, box.width, own))

@@ -30,6 +30,7 @@ SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
     **dict.fromkeys(("grid.linewidth", "xtick.minor.width", "ytick.minor.width"), 0.4),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon", "text.usetex"), False),
+    **dict.fromkeys(("figure.autolayout", "figure.constrained_layout.use"), False),
     "axes.titlepad": 4,
     "axes.titley": 1.0,  # the default position; searching for a better one takes as long as drawing all ticks
     "axes.labelpad": 2,
