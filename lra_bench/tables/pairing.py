@@ -15,7 +15,7 @@ from lra_bench.records.packed import table_file
 from lra_bench.records.schema import Record
 from lra_bench.statistics.blocks import block_interval
 
-MOST_KEPT = 64
+MOST_KEPT = 512
 """Number of files of predictions that are kept in memory, because a reference row is compared with many others."""
 
 
