@@ -92,7 +92,6 @@ def leaderboard(
     """
     import pandas as pd
 
-    from lra_bench.page.page import page, write_page
     from lra_bench.records.reference import load_records
     from lra_bench.records.store import check_writable
     from lra_bench.tables import export
@@ -152,12 +151,16 @@ def leaderboard(
     for each in LAYOUTS if write or text_format == HTML else ():
         frames[each] = table(each, records, frames.get("long"))
     if write:
+        from lra_bench.page.page import write_page  # imports matplotlib
+
         written = [path for each, frame in frames.items() for path in export.write(frame, root, each, if_empty)]
         one_row = arranged("wide", systems(frames["wide"])) if records else frames["wide"]
         written += export.write_latex(one_row, root, cited, if_empty)
         for path in (*written, write_page(records, frames, root, if_empty)):
             say(f"wrote {path}")
     if text_format == HTML:
+        from lra_bench.page.page import page
+
         print(page(records, frames, if_empty), end="")
     elif brief:
         print(summary(shown, terminal_width(), hidden), end="")
