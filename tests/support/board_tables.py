@@ -37,9 +37,19 @@ Table = list[list[str]]
 
 
 @cache
+def first_tier() -> list[Record]:
+    """Return the records of the systems that were run on all tasks of the board."""
+    tasks: dict[str, set[str]] = defaultdict(set)
+    records = load_all(BOARD)
+    for record in records:
+        tasks[record.key.model].add(record.key.task)
+    return [record for record in records if len(tasks[record.key.model]) == max(map(len, tasks.values()))]
+
+
+@cache
 def wide() -> Table:
-    """Return the first table of the layout ``wide``, with one row per variant."""
-    text = export.render(systems(overview(load_all(BOARD))), "markdown", layout="wide")
+    """Return the first table of the layout ``wide`` of the first tier, with one row per variant."""
+    text = export.render(systems(overview(first_tier())), "markdown", layout="wide")
     [table] = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     heading, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines())
     return [heading, *rows]
@@ -50,7 +60,7 @@ def version_3() -> list[Table]:
     heading, *rows = wide()
     shown = [0, *(number for number, name in enumerate(heading) if re.match("skill kept|time|parameters", name))]
     systems = [row for row in rows if not row[0].endswith("(floor)")]
-    pairs = [["system", "level 1", "2", "3", "4", "5"], *minimal_pairs(load_all(BOARD))]
+    pairs = [["system", "level 1", "2", "3", "4", "5"], *minimal_pairs(first_tier())]
     return [[[row[number] for number in shown] for row in (heading, *systems)], pairs]
 
 
@@ -97,10 +107,27 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
         yield [name, *(f"{100 * score:.0f}" for score in scores)]
 
 
+def second_tier() -> list[Table]:
+    """Return the scores on recall of the second tier and its costs, by descending score at the longest inputs."""
+    board = lra_bench.leaderboard(results=BOARD, reference="none", tasks="recall_ladder")
+    own = board[~board["model"].isin({record.key.model for record in first_tier()}) & board["score"].notna()]
+    rows = [
+        ["system", "1x", "2x", "4x", "8x", "training in 10¹² FLOPs", "state in kB", "parameters", "speed", "memory"]
+    ]
+    for _, row in own.sort_values("score_8x", ascending=False).iterrows():
+        scores = [percent(row[f"score_{at}"]) + " °" * (not row[f"clears_floor_{at}"]) for at in rows[0][1:5]]
+        state = "" if isna(row["state_bytes"]) else f"{row['state_bytes'] / 1e3:.1f}"
+        flops, parameters = f"{row['train_flops'] / 1e12:.1f}", f"{row['parameters_body']:,.0f}"
+        ratios = (f"{row[name]:.2f}" for name in ("relative_speed", "relative_memory"))
+        rows.append([row["variant"], *scores, flops, state, parameters, *ratios])
+    return [rows]
+
+
 def costs() -> list[Table]:
     """Return the speed of a training step relative to the Transformer by length, from the latest profile."""
     ratios: dict[str, dict[int, float | None]] = defaultdict(dict)
-    for row in load_profiles(BOARD)[-1].rows:
+    *_, latest = (profile for profile in load_profiles(BOARD) if profile.task == "listops")
+    for row in latest.rows:
         if row["mode"] == "train" and row["variant"] != "transformer (math)":
             ratios[row["variant"]][row["length"]] = row["speed_ratio_default"]
     lengths = sorted(ratios["transformer"])
@@ -227,6 +254,7 @@ def percent(score: float | None) -> str:
 TABLES: dict[tuple[str, str], Callable[[], list[Table]]] = {
     ("README.md", ""): readme,
     ("docs/boards.md", "Version 3"): version_3,
+    ("docs/boards.md", "Second tier"): second_tier,
     ("docs/boards.md", "Costs"): costs,
     ("docs/choosing.md", "By task"): choosing,
     ("docs/boards.md", "Held-out settings"): held_out,
@@ -266,7 +294,8 @@ def main() -> None:
             section = section.replace("\n".join(old), "\n".join(markdown(table)))
         (ROOT / file).write_text(before + section + after, encoding="utf-8")
     for name, (board, tasks) in FIGURES.items():
-        records = [record for record in load_all(board) if not tasks or record.key.task in tasks]
+        records = first_tier() if board == BOARD else load_all(board)
+        records = [record for record in records if not tasks or record.key.task in tasks]
         with TemporaryDirectory() as folder:
             drawn = draw("extrapolation", records, Path(folder), pdf=False)
             shutil.copy(
