@@ -35,7 +35,7 @@ class Figure(ABC):
         return inspect.getdoc(type(self)) or ""
 
     def rows(self, record: Record) -> Sequence[Mapping[str, Any]]:
-        """Return the points of a record, by default none; only figures whose ``table`` uses them override it."""
+        """Return the points of a record, by default none. Override it if ``table`` uses them."""
         return ()
 
     def has_data(self, record: Record) -> object:

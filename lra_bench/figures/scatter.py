@@ -70,7 +70,7 @@ class Scatter(Figure):
     logarithmic = False
 
     def costs(self, record: Record) -> Mapping[str, float | None]:
-        """Return the costs of a record by name, None if unknown; by default ``cost`` is unknown."""
+        """Return the costs of a record by name, None for those that are unknown. Default: ``cost`` is unknown."""
         return {self.cost: None}
 
     def known(self, records: Sequence[Record]) -> list[bool]:

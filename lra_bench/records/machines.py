@@ -1,4 +1,4 @@
-"""Distinguish machines that report the same hardware name, and combine the seeds of a cell on several machines."""
+"""Distinguish machines with the same hardware name, and combine seeds that were measured on several machines."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[
 
 
 def combine_machines(records: Iterable[Record]) -> list[Record]:
-    """Return the records, with a shared ``machine`` for the seeds of a cell that were measured on different machines.
+    """Return the records, in which seeds of a cell that were measured on different machines have the same ``machine``.
 
-    Tables and figures then contain these seeds in one row, such as ``2 machines``. The records concerned are copies
+    Tables and figures combine them in one row, named ``2 machines`` for two. The records concerned are copies
     without step benchmark and energy. They keep the costs of a profile if only one of the machines was profiled. Cells
     of which a seed was measured on several machines are unchanged.
     """

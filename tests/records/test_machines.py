@@ -1,4 +1,4 @@
-"""Machines with the same hardware name are distinguished by their throughput, and seeds on several are combined."""
+"""Machines with the same hardware name are distinguished, and seeds of several machines are combined."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ Table = list[list[str]]
 
 @cache
 def first_tier() -> list[Record]:
-    """Return the records of the systems that were run on all tasks of the board."""
+    """Return the records of the systems that have records of all tasks of the board."""
     tasks: dict[str, set[str]] = defaultdict(set)
     records = load_all(BOARD)
     for record in records:
@@ -48,7 +48,7 @@ def first_tier() -> list[Record]:
 
 @cache
 def wide() -> Table:
-    """Return the first table of the layout ``wide`` of the first tier, with one row per variant."""
+    """Return the table of the layout ``wide`` for the first tier, with one row per variant."""
     text = export.render(systems(overview(first_tier())), "markdown", layout="wide")
     [table] = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
     heading, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines())
@@ -77,7 +77,7 @@ def readme() -> list[Table]:
     heading = [re.sub(r" \(the first.*\)|: not learned.*", "", name) for name in heading]
     measured = []
     for row in (row for row in rows if row not in floors):
-        # The status column names the tasks on which some seeds have no score.
+        # The status column lists the tasks with seeds that have no score.
         ended = {task: badge for badge, task in re.findall(r"(\w+ \d/\d) \((\w+)\)", row[heading.index("status")])}
         cells = [(short(row[number]), ended.get(heading[number], "")) for number in shown]
         measured.append([cell if badge in cell else f"{cell}, {badge}" for cell, badge in cells])
@@ -85,7 +85,7 @@ def readme() -> list[Table]:
 
 
 def short(cell: str) -> str:
-    """Remove the scores of the seeds from a cell; a range or half an interval of five points or more is kept."""
+    """Remove the scores of single seeds from a cell; keep their range or interval if it is wide."""
     if half := re.search(r" ± ([\d.]+)( \(\d+\))", cell):
         return cell.replace(half[2] if float(half[1]) >= 5 else half[0], "")
     listed = re.search(r" \(([\d.]+(?:, [\d.]+)+)\)", cell)
@@ -108,7 +108,7 @@ def minimal_pairs(records: Sequence[Record]) -> Iterator[list[str]]:
 
 
 def second_tier() -> list[Table]:
-    """Return the scores on recall of the second tier and its costs, by descending score at the longest inputs."""
+    """Return the scores and costs of the second tier on ``recall_ladder``, sorted by the score at 8x."""
     board = lra_bench.leaderboard(results=BOARD, reference="none", tasks="recall_ladder")
     own = board[~board["model"].isin({record.key.model for record in first_tier()}) & board["score"].notna()]
     rows = [
